@@ -19,59 +19,56 @@ var (
 	ErrUnavailable = errors.New("redis unavailable")
 	// ErrRefused is an ErrUnavailable: Redis answers but refuses to write, because it
 	// is full, read-only, and so on, or its ACL forbids the command.
-	ErrRefused = fmt.Errorf("%w: it refuses", ErrUnavailable)
+	ErrRefused error = unavailable("it refuses")
 	// ErrNoDatabase: Redis has no database of the number that the client selects.
 	// It is an [ErrUnavailable] that lasts until the number or Redis is set right.
-	ErrNoDatabase = fmt.Errorf("%w: it has no database of this number", ErrUnavailable)
+	ErrNoDatabase error = unavailable("it has no database of this number")
 	// ErrHidden: Redis does not report its run. It is an [ErrUnavailable] that lasts until INFO is allowed.
-	ErrHidden = fmt.Errorf("%w: it does not answer INFO server and INFO replication, and its sets could be old unnoticed", ErrUnavailable)
+	ErrHidden error = unavailable("it does not answer INFO server and INFO replication, and its sets could be old unnoticed")
 	// ErrUnknown is an ErrUnavailable: the node may have old data, and they are deleted within seconds or minutes.
-	ErrUnknown = fmt.Errorf("%w: its data may be old", ErrUnavailable)
+	ErrUnknown error = unavailable("it came back with data that may be old, which are deleted")
 	// ErrBehind is no ErrUnavailable: the node came back a moment ago with its data, and writes that waited for it may
 	// not be done yet. With it, and with ErrRefused, data can be read.
 	ErrBehind = errors.New("writes that waited for it may not be done")
 	// ErrStamp: the data were made by settings that differ from those of this process. See [Options].
 	ErrStamp = errors.New("other settings")
+
+	errStale   error = unavailable("it cannot be reached: no probe has looked at it lately")
+	errHangs   error = unavailable("it cannot be reached: it did not answer a moment ago")
+	errReplica error = unavailable("it is a replica")
+	errNoNode  error = unavailable("no node of the cluster is known to have the slot")
+	errNoStamp error = unavailable("the id of the database is not known, as MySQL has not answered yet")
 )
 
-var (
-	errStale   = fmt.Errorf("%w: no probe has looked at it lately", ErrUnavailable)
-	errHangs   = fmt.Errorf("%w: it did not answer a moment ago", ErrUnavailable)
-	errReplica = fmt.Errorf("%w: it is a replica", ErrUnavailable)
-	errNoNode  = fmt.Errorf("%w: no node of the cluster is known to have the slot", ErrUnavailable)
-	errNoStamp = fmt.Errorf("%w: the id of the database is not known, as MySQL has not answered yet", ErrUnavailable)
-)
+// unavailable is an [ErrUnavailable], and a clause for people that says why.
+type unavailable string
 
-// reasons are clauses for people that say why a node cannot be used; the first that fits counts.
-var reasons = []struct {
-	err error
-	why string
-}{
-	{ErrUnknown, "it came back with data that may be old, which are deleted"},
-	{ErrStamp, "the sets were built with other settings"},
-	{ErrNoDatabase, "it has no database of this number"},
-	{ErrHidden, "it does not answer INFO"},
-	{errReplica, "it is a replica"},
-	{ErrUnavailable, "it cannot be reached"},
-	{context.DeadlineExceeded, "it cannot be reached"},
-}
+func (u unavailable) Error() string { return ErrUnavailable.Error() + ": " + string(u) }
+func (unavailable) Unwrap() error   { return ErrUnavailable }
 
 // Reason is a clause for people that says why a node cannot be used. It quotes nothing that
 // Redis replied.
 func Reason(err error) string {
-	if reason := redisreply.Reason(err); reason != "" {
+	reason := redisreply.Reason(err)
+	why, isKnown := errors.AsType[unavailable](err)
+	switch {
+	case reason != "":
 		return reason
-	}
-	for _, r := range reasons {
-		if errors.Is(err, r.err) {
-			return r.why
-		}
+	case isKnown:
+		return string(why)
+	case errors.Is(err, ErrStamp):
+		return "the sets were built with other settings"
+	case errors.Is(err, ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		return "it cannot be reached"
 	}
 	return "it answers with an error"
 }
 
-// IsLate reports whether data can be read, and may lack writes that wait.
-func IsLate(err error) bool { return errors.Is(err, ErrBehind) || errors.Is(err, ErrRefused) }
+// takesCalls reports whether calls are sent to a node of a state: its data can be read. Unless the state is nil they may
+// lack writes that wait.
+func takesCalls(state error) bool {
+	return state == nil || errors.Is(state, ErrBehind) || errors.Is(state, ErrRefused)
+}
 
 // Translate wraps an error of the client as an error of this package, or as that of ctx
 // if it has ended.

@@ -10,16 +10,12 @@ import (
 )
 
 // newOne returns a server that is never asked.
-func newOne(t *testing.T) (*Nodes, *Node) {
+func newOne(t *testing.T) *Node {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: "one.example:6379"})
-	t.Cleanup(func() { _ = client.Close() })
-	ns := Open(client, Options{
-		Stamp:  func() string { return "need=10" },
-		Differ: func(string) error { return ErrStamp },
-	})
-	t.Cleanup(func() { _ = ns.Close() })
-	return ns, ns.node("one.example:6379")
+	ns := Open(client, Options{Name: "settings", Stamp: func() string { return "need=10" }})
+	t.Cleanup(func() { _, _ = client.Close(), ns.Close() })
+	return ns.one
 }
 
 // A probe judges a server by the record beside its data, and by the server that the process knew at the address.
@@ -44,10 +40,10 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ns, n := newOne(t)
+			n := newOne(t)
 			for i, l := range looks {
 				f := found{node: n, run: l.run, records: map[string]string{"": l.record}}
-				err := ns.believes(t.Context(), f, map[string]bool{l.run: true})
+				err := n.ns.believes(t.Context(), f, map[string]bool{l.run: true})
 				if errors.Is(err, ErrUnknown) != l.isOld || !l.isOld && err != nil {
 					t.Fatalf("look %d: %v, want old: %t", i, err, l.isOld)
 				}
@@ -85,13 +81,12 @@ func (s stopped) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPip
 // The record is deleted before the data.
 func TestARunIsDeletedBeforeItsData(t *testing.T) {
 	t.Parallel()
-	ns, _ := newOne(t)
-	ns.options.Name = "settings"
-	client := redis.NewClient(ns.plain)
-	t.Cleanup(func() { _ = client.Close() })
+	n := newOne(t)
 	var first []any
-	client.AddHook(stopped{&first})
-	if err := ns.empty(t.Context(), client, ns.tags(), func([]string) {}); !errors.Is(err, errStopped) {
+	if err := n.with(time.Second, func(c *redis.Client) error {
+		c.AddHook(stopped{&first})
+		return n.ns.empty(t.Context(), c, n.ns.tags(), func([]string) {})
+	}); !errors.Is(err, errStopped) {
 		t.Fatal(err)
 	}
 	if len(first) != 2 || first[0] != "unlink" || first[1] != "settings" {
@@ -102,7 +97,7 @@ func TestARunIsDeletedBeforeItsData(t *testing.T) {
 // A node is not believed if no probe has seen it for long; before the first it is tried, as connections are looked at.
 func TestAStaleNode(t *testing.T) {
 	t.Parallel()
-	_, n := newOne(t)
+	n := newOne(t)
 	now := time.Now()
 	for _, c := range []struct {
 		seen  seen

@@ -3,7 +3,6 @@ package redisnodes
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -40,83 +39,65 @@ var (
 // Nodes are a Redis server or the masters of a cluster. A server, also behind a Sentinel,
 // is a single node. Its methods are safe for concurrent use.
 type Nodes struct {
-	options   Options
-	isCluster bool
-	given     redis.UniversalClient                 // for its options
-	data      atomic.Pointer[redis.UniversalClient] // the client whose connections are looked at
-	plain     *redis.Options                        // of clients whose connections are not
+	options Options
+	given   redis.UniversalClient                 // for its options
+	data    atomic.Pointer[redis.UniversalClient] // the client whose connections are looked at
+	nodes   sync.Map                              // of *Node by address; former masters and replicas, too
+	one     *Node                                 // the server; nil: a cluster
 
-	last   atomic.Pointer[Status]
-	lostAt atomic.Int64
-
+	last    atomic.Pointer[Status]
+	lostAt  atomic.Int64
 	asking  sync.Mutex // held by Status while it probes
 	probing sync.Mutex // held during a probe
-	nodes   sync.Map   // of *Node by address; former masters and replicas, too
 }
 
 // Open returns the nodes that c leads to, a [redis.Client] or a [redis.ClusterClient]. It makes
 // clients of its own with the options of c, which stays as it is, and does not connect.
 func Open(c redis.UniversalClient, o Options) *Nodes {
 	ns := &Nodes{options: o, given: c}
-	switch c := c.(type) {
-	case *redis.ClusterClient:
-		o := c.Options()
-		ns.isCluster, ns.plain = true, plainOptions(redis.Options{
-			Dialer: o.Dialer, TLSConfig: o.TLSConfig, Protocol: o.Protocol, Username: o.Username, Password: o.Password,
-			CredentialsProvider: o.CredentialsProvider, CredentialsProviderContext: o.CredentialsProviderContext,
-		})
-	case *redis.Client:
-		ns.plain = plainOptions(*c.Options())
+	if c, ok := c.(*redis.Client); ok {
+		ns.one = ns.node(c.Options())
 	}
 	ns.data.Store(ns.open())
 	return ns
 }
 
-// plainOptions returns options of a client whose connections are not looked at.
-func plainOptions(o redis.Options) *redis.Options {
-	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries, o.DisableIdentity = true, -1, 1, true
-	o.PoolSize, o.MinIdleConns, o.PipelinePoolSize = 2, 0, -1
-	o.Protocol = 2 // by RESP3 the client looks for pushed messages around each command
-	o.PushNotificationProcessor, o.MaintNotificationsConfig = nil, &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return &o
-}
-
-// open returns a client for the data.
+// open returns a client for the data. It finds a cluster by the nodes that were there, too: the given addresses may be
+// those of nodes that are away.
 func (ns *Nodes) open() *redis.UniversalClient {
 	var opened redis.UniversalClient
 	switch c := ns.given.(type) {
+	case *redis.Client:
+		opened = ns.openNode(c.Options())
 	case *redis.ClusterClient:
 		o := *c.Options()
 		o.Addrs = slices.Clone(o.Addrs)
-		if last := ns.last.Load(); last != nil { // the given addresses may be those of nodes that are away
-			for _, n := range last.Nodes {
-				o.Addrs = append(o.Addrs, n.Node)
-			}
+		for addr := range ns.nodes.Range {
+			o.Addrs = append(o.Addrs, addr.(string)) //nolint:forcetypeassert // nodes has no other keys
 		}
-		o.NewClient = func(o *redis.Options) *redis.Client {
-			c := ns.openNode(*o)
-			c.AddHook(slotsHook{ns.node(o.Addr)})
-			return c
-		}
+		o.NewClient = ns.openNode
 		o.DisableRoutingPolicies = true // they ask any node for its commands first, even a node that hangs
 		o.MaxRedirects, o.MinRetryBackoff, o.MaxRetryBackoff = 5, 5*time.Millisecond, 50*time.Millisecond
-		o.PushNotificationProcessor, o.MaintNotificationsConfig = nil, &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		o.PushNotificationProcessor, o.MaintNotificationsConfig = nil, noNotifications
 		opened = redis.NewClusterClient(&o)
-	case *redis.Client:
-		opened = ns.openNode(*c.Options())
 	}
 	return &opened
 }
 
 // openNode returns a client for the data of the node at an address.
-func (ns *Nodes) openNode(o redis.Options) *redis.Client {
-	n, p := ns.node(o.Addr), plainOptions(o)
+func (ns *Nodes) openNode(o *redis.Options) *redis.Client {
+	n := ns.node(o)
+	p := n.plain
 	p.PoolSize, p.DisableIdentity = o.PoolSize, o.DisableIdentity
 	p.MaxRetries = 1 // for the connections that a restarted server has left in the pool
 	p.DialTimeout, p.ReadTimeout, p.WriteTimeout, p.PoolTimeout = CallTimeout, CallTimeout, CallTimeout, CallTimeout
 	p.MinRetryBackoff, p.MaxRetryBackoff = -1, -1
 	p.OnConnect, p.Limiter = n.accept, n
-	return redis.NewClient(p)
+	c := redis.NewClient(&p)
+	if ns.one == nil {
+		c.AddHook(slotsHook{n})
+	}
+	return c
 }
 
 // slotsHook asks the node of a cluster for its slots over a connection that is not looked at: nothing can be believed before
@@ -133,13 +114,12 @@ func (h slotsHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if cmd.Name() != "cluster" {
 			return next(ctx, cmd)
 		}
-		if err := h.n.Allow(); err != nil {
-			cmd.SetErr(err)
-			return err
+		err := h.n.Allow()
+		if err == nil {
+			return h.n.with(CallTimeout, func(c *redis.Client) error { return c.Process(ctx, cmd) })
 		}
-		c := h.n.plainClient(CallTimeout)
-		defer c.Close() //nolint:errcheck // nothing depends on it
-		return c.Process(ctx, cmd)
+		cmd.SetErr(err)
+		return err
 	}
 }
 
@@ -153,7 +133,7 @@ func (ns *Nodes) reopen() {
 }
 
 // IsCluster reports whether there may be several nodes.
-func (ns *Nodes) IsCluster() bool { return ns.isCluster }
+func (ns *Nodes) IsCluster() bool { return ns.one == nil }
 
 // Close closes the connections. [Nodes.Watch] has to end first.
 func (ns *Nodes) Close() error { return ns.client().Close() }
@@ -165,29 +145,38 @@ func (ns *Nodes) AddHook(h redis.Hook) { ns.client().AddHook(h) }
 type Node struct {
 	ns       *Nodes
 	addr     string
+	plain    redis.Options          // of clients whose connections are not looked at
 	belief   atomic.Pointer[belief] // nil: no server was believed here
 	record   string                 // the last that was believed; guarded by probing
 	timeouts atomic.Int32           // in a row
 	seen     atomic.Pointer[seen]   // written while probing is held
 }
 
-// node returns the node at an address.
-func (ns *Nodes) node(addr string) *Node {
-	if n, ok := ns.nodes.Load(addr); ok {
+var noNotifications = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+
+// node returns the node at the address of a client's options.
+func (ns *Nodes) node(o *redis.Options) *Node {
+	if n, ok := ns.nodes.Load(o.Addr); ok {
 		return n.(*Node) //nolint:forcetypeassert // nodes has no other values
 	}
-	n := &Node{ns: ns, addr: addr}
+	n := &Node{ns: ns, addr: o.Addr, plain: *o}
+	p := &n.plain
+	p.ContextTimeoutEnabled, p.MaxRetries, p.DialerRetries, p.DisableIdentity = true, -1, 1, true
+	p.PoolSize, p.MinIdleConns, p.PipelinePoolSize = 2, 0, -1
+	p.Protocol = 2 // by RESP3 the client looks for pushed messages around each command
+	p.PushNotificationProcessor, p.MaintNotificationsConfig = nil, noNotifications
 	n.seen.Store(new(seen))
-	stored, _ := ns.nodes.LoadOrStore(addr, n)
+	stored, _ := ns.nodes.LoadOrStore(o.Addr, n)
 	return stored.(*Node) //nolint:forcetypeassert // likewise
 }
 
-// plainClient returns a client of the node whose connections are not looked at. The caller closes it.
-func (n *Node) plainClient(timeout time.Duration) *redis.Client {
-	o := *n.ns.plain
-	o.Addr = n.addr
+// with calls do with a client of the node whose connections are new, and not looked at. It closes the client afterwards.
+func (n *Node) with(timeout time.Duration, do func(c *redis.Client) error) error {
+	o := n.plain
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = timeout, timeout, timeout, timeout
-	return redis.NewClient(&o)
+	c := redis.NewClient(&o)
+	defer c.Close() //nolint:errcheck // nothing depends on it
+	return do(c)
 }
 
 // String is the address of the node, as people know it; "" of nil.
@@ -201,49 +190,42 @@ func (n *Node) String() string {
 	return n.addr
 }
 
-// masters returns the nodes that have slots, in the order of their addresses: the server, or the present masters of the
-// cluster. If it does not answer they are the former masters.
-func (ns *Nodes) masters(ctx context.Context) ([]*Node, error) {
-	switch c := ns.client().(type) {
-	case *redis.Client:
-		return []*Node{ns.node(c.Options().Addr)}, nil
-	case *redis.ClusterClient:
-		var mu sync.Mutex
-		found := make(map[*Node]bool)
-		err := c.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
-			mu.Lock()
-			defer mu.Unlock()
-			found[ns.node(c.Options().Addr)] = true
-			return nil
-		})
-		if len(found) == 0 {
-			return nil, cmp.Or(err, errNoNode)
-		}
-		return slices.SortedFunc(maps.Keys(found), func(a, b *Node) int { return strings.Compare(a.addr, b.addr) }), err
-	}
-	return nil, errNoNode
+// cluster returns the client for the data of a cluster.
+func (ns *Nodes) cluster() *redis.ClusterClient {
+	return ns.client().(*redis.ClusterClient) //nolint:forcetypeassert // where there is no single node
 }
 
-// at returns the node of a key, nil if none is known.
-func (ns *Nodes) at(ctx context.Context, key string) *Node {
-	switch c := ns.client().(type) {
-	case *redis.Client:
-		return ns.node(c.Options().Addr)
-	case *redis.ClusterClient:
-		if master, err := c.MasterForKey(ctx, key); err == nil {
-			return ns.node(master.Options().Addr)
-		}
+// masters returns the nodes that have slots, in the order of their addresses: the server, or the present masters of the
+// cluster. If it does not answer they are the former masters.
+func (ns *Nodes) masters(ctx context.Context) (found []*Node, err error) {
+	if ns.one != nil {
+		return []*Node{ns.one}, nil
 	}
-	return nil
+	var mu sync.Mutex
+	err = ns.cluster().ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		found = append(found, ns.node(c.Options()))
+		return nil
+	})
+	if len(found) == 0 {
+		err = cmp.Or(err, errNoNode)
+	}
+	slices.SortFunc(found, func(a, b *Node) int { return strings.Compare(a.addr, b.addr) })
+	return found, err
 }
 
 // Usable returns the node of a key, and why its data cannot be used now, or not as usual ([ErrBehind]): the only answer to
 // that. It sends nothing where [Nodes.Watch] runs.
 func (ns *Nodes) Usable(ctx context.Context, key string) (*Node, error) {
 	ns.Status(ctx)
-	n := ns.at(ctx, key)
+	n := ns.one
 	if n == nil {
-		return nil, errNoNode
+		master, err := ns.cluster().MasterForKey(ctx, key)
+		if err != nil {
+			return nil, errNoNode
+		}
+		n = ns.node(master.Options())
 	}
 	return n, n.state()
 }

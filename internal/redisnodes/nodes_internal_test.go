@@ -33,9 +33,9 @@ func TestNodesOutOfReachAreTriedOnce(t *testing.T) {
 		},
 	})
 	t.Cleanup(func() { _ = client.Close() })
-	ns := Open(client, Options{})
+	ns := Open(client, Options{Stamp: func() string { return "" }})
 	t.Cleanup(func() { _ = ns.Close() })
-	_ = ns.node("low.example:1").inspect(t.Context())
+	_ = ns.node(&redis.Options{Addr: "low.example:1", Dialer: client.Options().Dialer}).inspect(t.Context())
 	if len(dialled) != 1 {
 		t.Errorf("a probe dialled %v", dialled)
 	}
@@ -53,7 +53,7 @@ func TestAClusterIsFoundAgainByItsMasters(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	ns := Open(client, Options{})
 	t.Cleanup(func() { _ = ns.Close() })
-	ns.last.Store(&Status{Nodes: []NodeStatus{{Node: "high.example:1"}}})
+	ns.node(&redis.Options{Addr: "high.example:1"})
 	ns.reopen()
 	if c, ok := ns.client().(*redis.ClusterClient); !ok || !slices.Equal(c.Options().Addrs, []string{"given.example:1", "high.example:1"}) {
 		t.Errorf("it is looked for at %v", c.Options().Addrs)

@@ -6,8 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/redisreply"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // probeEvery is the time between two probes of [Nodes.Watch].
@@ -64,13 +73,12 @@ func (ns *Nodes) Status(ctx context.Context) Status {
 // deletes data that may be old before it returns.
 func (ns *Nodes) Probe(ctx context.Context) Status {
 	s, old := ns.probe(ctx)
-	if len(old) == 0 {
-		return s
-	}
 	for _, f := range old {
 		ns.purge(ctx, f)
 	}
-	s, _ = ns.probe(ctx)
+	if len(old) > 0 {
+		s, _ = ns.probe(ctx)
+	}
 	return s
 }
 
@@ -79,8 +87,6 @@ func (ns *Nodes) Probe(ctx context.Context) Status {
 func (ns *Nodes) Watch(ctx context.Context, report func(began time.Time, s Status)) error {
 	var purges sync.WaitGroup
 	defer purges.Wait()
-	tick := time.NewTicker(probeEvery)
-	defer tick.Stop()
 	for ctx.Err() == nil {
 		status, old := ns.probe(ctx)
 		for _, f := range old {
@@ -89,10 +95,7 @@ func (ns *Nodes) Watch(ctx context.Context, report func(began time.Time, s Statu
 		if ctx.Err() == nil {
 			report(status.began, status)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
+		_ = retry.Sleep(ctx, probeEvery-time.Since(status.began))
 	}
 	return nil
 }
@@ -115,7 +118,7 @@ func (ns *Nodes) probe(ctx context.Context) (s Status, old []found) {
 	}
 	group.Wait()
 	for _, f := range looks {
-		runs[f.run] = f.err == nil && !f.isReplica
+		runs[f.run] = f.err == nil
 	}
 	away := 0
 	for _, f := range looks {
@@ -128,13 +131,13 @@ func (ns *Nodes) probe(ctx context.Context) (s Status, old []found) {
 			away++
 		}
 	}
-	for _, n := range ns.nodes.Range {
-		if n := n.(*Node); err == nil && !slices.Contains(nodes, n) { //nolint:forcetypeassert // nodes has no other values
-			n.forget()
-		}
-	}
 	if s.Away = 1; len(nodes) > 0 {
 		s.Away = float64(away) / float64(len(nodes))
+	}
+	for _, n := range ns.nodes.Range {
+		if n := n.(*Node); err == nil && !slices.Contains(nodes, n) { //nolint:forcetypeassert // nodes has no other values
+			n.sees("")
+		}
 	}
 	s.at = time.Now()
 	if ctx.Err() == nil || ns.last.Load() == nil {
@@ -144,33 +147,10 @@ func (ns *Nodes) probe(ctx context.Context) (s Status, old []found) {
 	return s, old
 }
 
-// inspect looks at a node over a connection that it makes: so it finds the server to which the address leads now.
-func (n *Node) inspect(ctx context.Context) found {
-	c := n.plainClient(ProbeTimeout)
-	defer c.Close() //nolint:errcheck // nothing depends on it
-	f := n.look(ctx, c)
-	if f.err != nil || f.isReplica || n.ns.checkStamp(f) != nil {
-		return f
-	}
-	for tag := range f.records {
-		err := n.ns.options.Try(ctx, c, tag)
-		if f.refused = Translate(ctx, "probe", err); hasMoved(err) {
-			f.refused = nil
-		} else if err != nil && ctx.Err() == nil && !errors.Is(f.refused, ErrUnavailable) { // a reply of no known meaning
-			f.refused = fmt.Errorf("probe: %w: %w", ErrRefused, err)
-		}
-		break // a single node has it
-	}
-	return f
-}
-
 // believes takes note of the server that a probe found at a node, and returns why its data are not believed.
 func (ns *Nodes) believes(ctx context.Context, f found, runs map[string]bool) error {
 	n := f.node
-	switch {
-	case f.isReplica:
-		n.forget()
-	case f.err == nil:
+	if f.err == nil || errors.Is(f.err, errReplica) {
 		n.sees(f.run)
 	}
 	own, moved, err := n.judge(f, runs)
@@ -178,13 +158,169 @@ func (ns *Nodes) believes(ctx context.Context, f found, runs map[string]bool) er
 		return Translate(ctx, "probe", err)
 	}
 	if moved {
-		c := n.plainClient(ProbeTimeout)
-		defer c.Close()               //nolint:errcheck // nothing depends on it
-		_ = ns.settle(ctx, c, f, own) // or the next probe does
+		_ = n.with(ProbeTimeout, func(c *redis.Client) error { return ns.settle(ctx, c, f, own) }) // or the next probe does
 	}
 	if n.record != own && ns.last.Load() != nil { // a process deleted the data of before
 		ns.lostAt.Store(max(time.Now().UnixMilli(), ns.lostAt.Load()+1))
 	}
 	n.record = own
 	return nil
+}
+
+// found is the result of a look at a server.
+type found struct {
+	node    *Node
+	run     string            // of the server: each start has another; "" of a replica
+	records map[string]string // by tag; "" where none is stored
+	err     error             // why its data are not to be believed, whatever was found
+	refused error             // why it cannot be written
+}
+
+// A record is stored beside the data: "<stamp> run=<run of the server that they were written to> <unix nanoseconds>".
+const runField = " run="
+
+// recordOf returns a record. It is later in the order of strings than the records of before.
+func recordOf(stamp, run string, nanoseconds int64) string {
+	return stamp + runField + run + " " + strconv.FormatInt(nanoseconds, 10)
+}
+
+// parse returns the stamp and the run of a record. A record without a time is not of activityd, and has no run.
+func parse(record string) (stamp, run string) {
+	stamp, rest, _ := strings.Cut(record, runField)
+	run, nanoseconds, _ := strings.Cut(rest, " ")
+	if _, err := strconv.ParseInt(nanoseconds, 10, 64); err != nil {
+		return stamp, ""
+	}
+	return stamp, run
+}
+
+const (
+	// tagCount is how many tags a cluster has: a node with 900 slots has none of them once in a million.
+	tagCount = 256
+	// maxRecord is how many bytes of a record are read. activityd writes fewer; another
+	// program may have written any number in their place, and errors quote them.
+	maxRecord = 400
+)
+
+// key is the key of the record of a tag.
+func (ns *Nodes) key(tag string) string { return ns.options.Name + tag }
+
+// tags end the keys of the records: in a cluster, so many numbers in braces that each node
+// has some of them in its slots.
+func (ns *Nodes) tags() []string {
+	if !ns.IsCluster() {
+		return []string{""}
+	}
+	tags := make([]string, tagCount)
+	for i := range tags {
+		tags[i] = "_{" + strconv.Itoa(i) + "}"
+	}
+	return tags
+}
+
+// look asks the server at a node for its run, and for the records beside its data, which have to be of this process' stamp.
+func (n *Node) look(ctx context.Context, c redis.Cmdable) (f found) {
+	f = found{node: n, records: make(map[string]string)}
+	pipe, records := c.Pipeline(), make(map[string]*redis.StringCmd)
+	server, replication := pipe.Info(ctx, "server"), pipe.Info(ctx, "replication")
+	for _, tag := range n.ns.tags() {
+		records[tag] = pipe.GetRange(ctx, n.ns.key(tag), 0, maxRecord-1)
+	}
+	_, failed := pipe.Exec(ctx) // each has its own error, but with a wrong password
+	role, stamp := field(replication.Val(), "role:"), n.ns.options.Stamp()
+	f.run = field(server.Val(), "run_id:")
+	switch err := cmp.Or(server.Err(), replication.Err()); {
+	case err != nil:
+		if passing, refused := redisreply.Passing(err); isReply(err) && (refused || !passing) {
+			err = fmt.Errorf("%w: %w", ErrHidden, err)
+		}
+		f.err = err
+	case f.run == "" || role == "":
+		if f.err = ErrHidden; failed != nil && !hasMoved(failed) {
+			f.err = failed
+		}
+	case role != "master":
+		f.run, f.err = "", errReplica
+	case stamp == "":
+		f.err = errNoStamp
+	}
+	for tag, record := range records {
+		switch err := record.Err(); {
+		case f.err != nil:
+			return f
+		case err == nil:
+			f.records[tag] = record.Val()
+			if made, _ := parse(record.Val()); made != "" && made != stamp {
+				f.err = n.ns.options.Differ(made)
+			}
+		case !hasMoved(err): // else it is on another node
+			f.err = err
+		}
+	}
+	return f
+}
+
+// field returns the value of a line of INFO.
+func field(info, name string) string {
+	_, rest, _ := strings.Cut(info, "\n"+name)
+	value, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(value)
+}
+
+// inspect looks at a node over a connection that it makes, and so at the server to which the address leads now, and tries
+// to write there.
+func (n *Node) inspect(ctx context.Context) (f found) {
+	_ = n.with(ProbeTimeout, func(c *redis.Client) error {
+		f = n.look(ctx, c)
+		for tag := range f.records {
+			if f.err == nil {
+				f.refused = refusal(ctx, n.ns.options.Try(ctx, c, tag))
+			}
+			break // a single node has it
+		}
+		return nil
+	})
+	return f
+}
+
+// refusal returns why a node does not take a write of a probe. A reply of no known meaning counts.
+func refusal(ctx context.Context, err error) error {
+	if err == nil || hasMoved(err) {
+		return nil
+	}
+	translated := Translate(ctx, "probe", err)
+	if isReply(err) && !errors.Is(translated, ErrUnavailable) {
+		return fmt.Errorf("probe: %w: %w", ErrRefused, err)
+	}
+	return translated
+}
+
+var (
+	redisUp = nodeGauge("activityd_redis_up", "1 if the node of Redis answered the last probe of this process, one a second; "+
+		"0 if not, or if it is a replica, hides INFO or refuses the password.")
+	redisWritable = nodeGauge("activityd_redis_writable", "1 if the last probe could write to the node of Redis; 0 if not.")
+	redisKnown    = nodeGauge("activityd_redis_known",
+		"1 if the sets of the node of Redis are believed; 0 while it is not known whether they are old, and reads walk.")
+	nodesAway = promauto.NewGauge(prometheus.GaugeOpts{
+		Name: "activityd_redis_nodes_away_ratio", Help: "Share of the nodes of Redis that cannot be used, 0 to 1.",
+	})
+)
+
+func nodeGauge(name, help string) *prometheus.GaugeVec {
+	return promauto.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"node"})
+}
+
+// show sets the metrics of the masters, and deletes the metrics of former masters.
+func show(s Status) {
+	redisUp.Reset()
+	redisWritable.Reset()
+	redisKnown.Reset()
+	is := map[bool]float64{true: 1}
+	for _, n := range s.Nodes {
+		isOld := errors.Is(n.Err, ErrUnknown)
+		redisUp.WithLabelValues(n.Node).Set(is[takesCalls(n.Err) || isOld || errors.Is(n.Err, ErrStamp)])
+		redisWritable.WithLabelValues(n.Node).Set(is[n.Err == nil])
+		redisKnown.WithLabelValues(n.Node).Set(is[!isOld])
+	}
+	nodesAway.Set(s.Away)
 }

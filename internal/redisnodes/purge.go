@@ -22,30 +22,28 @@ const (
 	PageSize = 1000
 )
 
-// purge deletes all data of a node, and then stores a record, unless a process does. Two at once do no harm.
-// It uses a single connection, and so a single start of the server, if that is still the server that the probe found.
+// purge deletes all data of a node, and then stores a record, unless a process does; if it fails the next probe starts over. Two
+// at once do no harm. It uses a single connection, and so a single start of the server, if the probe found that server.
 func (ns *Nodes) purge(ctx context.Context, f found) {
-	n := f.node
-	client := n.plainClient(purgeTimeout)
-	defer client.Close() //nolint:errcheck // nothing depends on it
-	c := client.Conn()
-	defer c.Close() //nolint:errcheck // likewise
-	lock := ns.key(slices.Max(slices.Collect(maps.Keys(f.records)))) + "_purge"
-	if got, err := c.SetNX(ctx, lock, 1, purgeTTL).Result(); err == nil && !got {
-		return
-	} // a server that is full refuses, and is to be emptied all the same
-	defer c.Del(context.WithoutCancel(ctx), lock)
-	believed := n.belief.Load()
-	if now := n.look(ctx, c); now.err != nil || now.run != f.run || !maps.Equal(now.records, f.records) {
-		return // the next probe starts over
-	}
-	if ns.empty(ctx, c, slices.Collect(maps.Keys(f.records)), func([]string) { _ = c.PExpire(ctx, lock, purgeTTL) }) != nil {
-		return // likewise
-	}
-	if believed != nil && believed.run == f.run { // this process has deleted what may lack its writes
-		n.belief.CompareAndSwap(believed, &belief{run: f.run})
-	}
-	_ = ns.settle(ctx, c, f, recordOf(ns.options.Stamp(), f.run, time.Now().UnixNano())) // likewise
+	n, tags := f.node, slices.Sorted(maps.Keys(f.records))
+	_ = n.with(purgeTimeout, func(client *redis.Client) error {
+		c, lock := client.Conn(), ns.key(tags[0])+"_purge"
+		if got, err := c.SetNX(ctx, lock, 1, purgeTTL).Result(); err == nil && !got {
+			return nil
+		} // a server that is full refuses, and is to be emptied all the same
+		defer c.Del(context.WithoutCancel(ctx), lock)
+		believed := n.belief.Load()
+		if now := n.look(ctx, c); now.err != nil || now.run != f.run || !maps.Equal(now.records, f.records) {
+			return now.err
+		}
+		if err := ns.empty(ctx, c, tags, func([]string) { c.PExpire(ctx, lock, purgeTTL) }); err != nil {
+			return err
+		}
+		if believed != nil && believed.run == f.run { // this process has deleted what may lack its writes
+			n.belief.CompareAndSwap(believed, &belief{run: f.run})
+		}
+		return ns.settle(ctx, c, f, recordOf(ns.options.Stamp(), f.run, time.Now().UnixNano()))
+	})
 }
 
 // settle stores a record for a server under its tags.
@@ -76,15 +74,14 @@ func (ns *Nodes) empty(ctx context.Context, c redis.Cmdable, tags []string, dele
 // each sends a command for each key, pipelined: a node of a cluster refuses a command with keys of
 // several slots. A key that has moved to another node is no error.
 func each(ctx context.Context, c redis.Cmdable, keys []string, send func(pipe redis.Pipeliner, key string)) error {
-	cmds, err := c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, key := range keys {
-			send(pipe, key)
-		}
-		return nil
-	})
+	pipe := c.Pipeline()
+	for _, key := range keys {
+		send(pipe, key)
+	}
+	cmds, err := pipe.Exec(ctx)
 	for _, cmd := range cmds {
-		if err := cmd.Err(); err != nil && !hasMoved(err) {
-			return err
+		if failed := cmd.Err(); failed != nil && !hasMoved(failed) {
+			return failed
 		}
 	}
 	if hasMoved(err) {
@@ -114,21 +111,20 @@ func (ns *Nodes) scan(ctx context.Context, c redis.Cmdable, do func(keys []strin
 
 // EachPage calls do with the keys of the data, node by node, a page at a time. It leaves out the data of a
 // node that cannot be used, and returns its error at the end. It ends with the first error of do.
-func (ns *Nodes) EachPage(ctx context.Context, do func(keys []string) error) error {
+func (ns *Nodes) EachPage(ctx context.Context, do func(keys []string) error) (err error) {
 	ns.Status(ctx)
 	nodes, away := ns.masters(ctx)
 	for _, n := range nodes {
-		var ended error
-		c := n.plainClient(purgeTimeout)
-		err := n.state()
-		if takesCalls(err) {
-			err = ns.scan(ctx, c, func(keys []string) error { ended = do(keys); return ended })
+		state := n.state()
+		if takesCalls(state) {
+			state = n.with(purgeTimeout, func(c *redis.Client) error {
+				return ns.scan(ctx, c, func(keys []string) error { err = do(keys); return err })
+			})
 		}
-		_ = c.Close() // nothing depends on it
-		if ended != nil {
-			return ended
+		if err != nil {
+			return err
 		}
-		away = cmp.Or(away, err)
+		away = cmp.Or(away, state)
 	}
 	return Translate(ctx, "scan", away)
 }
@@ -138,8 +134,7 @@ func (ns *Nodes) EachPage(ctx context.Context, do func(keys []string) error) err
 func (ns *Nodes) Clear(ctx context.Context, deleted func(keys []string)) error {
 	nodes, err := ns.masters(ctx)
 	for _, n := range nodes {
-		c := n.plainClient(purgeTimeout)
-		err = errors.Join(err, ns.empty(ctx, c, ns.tags(), deleted), c.Close())
+		err = errors.Join(err, n.with(purgeTimeout, func(c *redis.Client) error { return ns.empty(ctx, c, ns.tags(), deleted) }))
 	}
 	ns.last.Store(nil) // the next call probes
 	return Translate(ctx, "reset", err)

@@ -6,7 +6,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
+
+func aNode() *Node { return new(Nodes).node(&redis.Options{Addr: "a:1"}) }
 
 // A node is behind until the tasks that waited for it have been tried again, which may be 30 s later.
 func TestHowLongANodeIsBehind(t *testing.T) {
@@ -26,7 +30,7 @@ func TestHowLongANodeIsBehind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				n := new(Nodes).node("a:1")
+				n := aNode()
 				n.probed(nil)
 				if c.failed != nil {
 					n.probed(c.failed)
@@ -52,7 +56,7 @@ func TestHowLongANodeIsBehind(t *testing.T) {
 func TestProbesThatHangWhileCallsSucceed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := new(Nodes).node("a:1")
+		n := aNode()
 		n.probed(nil)
 		for began := time.Now(); time.Since(began) < seenFor(); n.ReportResult(nil) {
 			if err := n.state(); err != nil {
@@ -73,7 +77,7 @@ func TestProbesThatHangWhileCallsSucceed(t *testing.T) {
 // A probe that is cancelled says nothing of the node, and that is not that all is well.
 func TestAFirstProbeThatIsCancelled(t *testing.T) {
 	t.Parallel()
-	n := new(Nodes).node("a:1")
+	n := aNode()
 	if got := n.probed(context.Canceled); !errors.Is(got.Err, ErrUnavailable) || !errors.Is(got.Err, context.Canceled) {
 		t.Errorf("before any probe: %+v", got)
 	}
