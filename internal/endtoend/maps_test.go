@@ -151,7 +151,7 @@ func (s *foreignSite) describe(t *testing.T) {
 	m, err := mapping.Parse("site.map", s.named(s.description))
 	must(t, err)
 	for _, c := range m.Columns() {
-		s.exec(t, c.Statement())
+		s.exec(t, c.Statement)
 	}
 	for _, i := range m.Indexes() {
 		s.exec(t, i)

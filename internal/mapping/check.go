@@ -1,6 +1,7 @@
 package mapping
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -37,8 +38,8 @@ func (m *Map) Apply(ctx context.Context, db *sql.DB) error {
 
 // Fits compares the description with the tables that there are.
 func (m *Map) Fits(ctx context.Context, db *sql.DB) error {
-	c, err := m.fit(ctx, db)
-	if err != nil {
+	c := &checker{Map: m, db: db}
+	if err := c.fit(ctx); err != nil {
 		return err
 	}
 	var errs []error
@@ -53,30 +54,29 @@ func (m *Map) Fits(ctx context.Context, db *sql.DB) error {
 // Check compares the tables, views and triggers with the description, and finds foreign keys whose changes no trigger
 // sees. Checks for which this user has no right are left out.
 func Check(ctx context.Context, db *sql.DB, m *Map) ([]schema.Finding, error) {
-	c, err := m.fit(ctx, db)
-	if err != nil || c.wrong() {
+	c := &checker{Map: m, db: db}
+	if err := c.fit(ctx); err != nil || c.wrong() {
 		return c.found, err
 	}
-	triggers, err := m.Triggers().Check(ctx, db, "activityd schema --triggers --apply --map "+m.file)
-	if err != nil {
-		return nil, err
-	}
+	triggers, err := m.Triggers().Check(ctx, db, "activityd schema --triggers --apply --map "+m.File)
 	c.found = append(c.found, triggers...)
 	for _, step := range []func(context.Context) error{c.compare, c.foreignKeys} {
-		if err := step(ctx); err != nil && !mysql.IsDeniedOrUnknown(err) {
-			return nil, err
+		if err == nil {
+			err = step(ctx)
+		}
+		if mysql.IsDeniedOrUnknown(err) {
+			err = nil
 		}
 	}
-	return c.found, nil
+	return c.found, err
 }
 
 // checker collects the differences.
 type checker struct {
 	*Map
 
-	db     *sql.DB
-	tables map[table]map[string]row // the columns by their names in lower case
-	found  []schema.Finding
+	db    *sql.DB
+	found []schema.Finding
 }
 
 func (c *checker) add(wrong bool, line int, do, what string, args ...any) {
@@ -91,84 +91,76 @@ func (c *checker) wrong() bool {
 }
 
 // fit compares the description with the tables.
-func (m *Map) fit(ctx context.Context, db *sql.DB) (*checker, error) {
-	c := &checker{Map: m, db: db, tables: make(map[table]map[string]row)}
-	is, err := rowsOf(ctx, db, "SELECT DATABASE() AS name, (SELECT table_type FROM information_schema.tables"+
+func (c *checker) fit(ctx context.Context) error {
+	is, err := rowsOf(ctx, c.db, "SELECT DATABASE() AS name, (SELECT table_type FROM information_schema.tables"+
 		" WHERE table_schema = DATABASE() AND table_name = 'contacts') AS contacts")
 	switch {
 	case err != nil:
-		return c, err
-	case !strings.EqualFold(is[0]["name"], m.database):
-		c.add(true, m.line, byHand, "database is %s, and --mysql-dsn names %s: the views and activityd's tables are in one database", m.database, is[0]["name"])
-		return c, nil
-	case m.copied() && is[0]["contacts"] == "VIEW": // of an earlier description: the triggers would write to the table that they are on
-		c.add(true, m.Copy().line, "DROP VIEW "+m.own("contacts")+";", "%s.contacts is a view, where a table of copies is to be, as contacts are in several sections", m.database)
-	case !m.copied() && is[0]["contacts"] == "BASE TABLE":
-		c.add(true, m.Contacts()[0].line, "drop it if it is activityd's, as of an earlier description; if it is the site's, let database be another one",
-			"%s.contacts is a table, where a view is to be", m.database)
+		return err
+	case !strings.EqualFold(is[0]["name"], c.Database):
+		c.add(true, c.line, byHand, "database is %s, and --mysql-dsn names %s: the views and activityd's tables are in one database", c.Database, is[0]["name"])
+		return nil
+	case c.Copy() != nil && is[0]["contacts"] == "VIEW": // of an earlier description: the triggers would write to the table that they are on
+		c.add(true, c.Copy().line, "DROP VIEW "+c.Own("contacts")+";", "%s.contacts is a view, where a table of copies is to be, as contacts are in several sections", c.Database)
 	}
-	for _, s := range m.all() {
-		if err := c.read(ctx, s); err != nil {
-			return c, err
-		}
-		if c.tables[s.table] != nil {
-			c.section(s)
+	tables := make(map[table]map[string]row) // the columns by their names in lower case
+	for _, s := range c.all() {
+		if tables[s.table], err = c.columns(ctx, s); err != nil {
+			return err
 		}
 	}
 	if c.wrong() {
-		return c, nil
+		return nil
 	}
-	for _, want := range m.Columns() {
-		switch have, there := c.tables[want.table][strings.ToLower(want.name)]; {
+	for _, want := range c.Columns() {
+		switch have, there := tables[want.table][strings.ToLower(want.name)]; {
 		case !there:
-			c.add(true, want.line, want.Statement()+";", "%s has no column %s", want.table.plain(), want.name)
+			c.add(true, want.line, want.Statement+";", "%s has no column %s", want.table.plain(), want.name)
 		case want.mark != "" && have["column_comment"] != want.mark:
-			c.add(true, want.line, fmt.Sprintf("ALTER TABLE %s DROP COLUMN %s; %s; and then the index that it was in", want.table, want.name, want.Statement()),
+			c.add(true, want.line, fmt.Sprintf("ALTER TABLE %s DROP COLUMN %s; %s; and then the index that it was in", want.table, want.name, want.Statement),
 				"%s.%s was made of another description", want.table.plain(), want.name)
 		}
 	}
-	return c, nil
+	return nil
 }
 
-// read reads the columns of the table of a section.
-func (c *checker) read(ctx context.Context, s *section) error {
+// columns returns the columns of the table of a section, by their names in lower case. It checks the columns that the section
+// names, and the types of columns that activityd reads as they are.
+func (c *checker) columns(ctx context.Context, s *section) (map[string]row, error) {
 	list, err := rowsOf(ctx, c.db, "SELECT t.table_type, t.engine, c.column_name, c.data_type, c.column_type, c.column_comment"+
 		" FROM information_schema.tables t JOIN information_schema.columns c ON c.table_schema = t.table_schema AND c.table_name = t.table_name"+
 		" WHERE t.table_schema = "+schema.Text(s.table.database)+" AND t.table_name = "+schema.Text(s.table.name))
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case len(list) == 0:
 		c.add(true, s.line, byHand, "there is no table %s that this user can see", s.table.plain())
-		return nil
+		return nil, nil
 	case list[0]["table_type"] == "VIEW":
 		c.add(true, s.line, byHand, "%s is a view: want the table beneath, as only tables have triggers", s.table.plain())
-		return nil
+		return nil, nil
 	case list[0]["engine"] != "InnoDB":
 		c.add(true, s.line, "ALTER TABLE "+s.table.String()+" ENGINE=InnoDB;", "%s is kept by %s, which has no transactions: a change and its task cannot commit together", s.table.plain(), list[0]["engine"])
 	}
-	c.tables[s.table] = make(map[string]row)
+	columns := make(map[string]row)
 	for _, r := range list {
-		c.tables[s.table][strings.ToLower(r["column_name"])] = r
+		columns[strings.ToLower(r["column_name"])] = r
 	}
-	return nil
-}
-
-// section checks the columns that the section names, and the types of columns that activityd reads as they are.
-func (c *checker) section(s *section) {
-	for _, k := range keysOf(s.name) {
-		v := s.values[k.name]
-		for _, name := range v.expr.columns {
-			is, there := c.tables[s.table][strings.ToLower(name)]
+	for _, sign := range keysOf(s.Name) {
+		key := strings.TrimRight(sign, "!=")
+		v := s.values[key]
+		for _, name := range v.expr.columns() {
+			is, there := columns[strings.ToLower(name)]
 			switch {
-			case !there && k.name != "last_upload":
-				c.add(true, v.line, byHand, "%s: %s has no column %s", k.name, s.table.plain(), name)
-			case there && !k.expression:
-				c.typed(s, k.name, v, is)
+			case !there && key != "last_upload":
+				c.add(true, v.line, byHand, "%s: %s has no column %s", key, s.table.plain(), name)
+			case there && !strings.HasSuffix(sign, "="):
+				c.typed(s, key, v, is)
 			}
 		}
-		c.strings(s, k.name, v)
+		c.strings(s, key, v, columns)
 	}
+	return columns, nil
 }
 
 var integers = words("tinyint smallint mediumint int bigint")
@@ -199,9 +191,9 @@ var (
 
 // strings finds strings in the place of a number, which MySQL takes for 0, and strings that no row of an ENUM has: where a
 // state is misspelt, state <> 'deleted' shows what is deleted.
-func (c *checker) strings(s *section, key string, v value) {
+func (c *checker) strings(s *section, key string, v value, columns map[string]row) {
 	for _, found := range compared.FindAllStringSubmatch(v.expr.of(""), -1) {
-		is := c.tables[s.table][strings.ToLower(found[1])]
+		is := columns[strings.ToLower(found[1])]
 		has := schema.Words(is["column_type"])
 		for _, literal := range strs.FindAllString(found[2]+found[3], -1) {
 			text := strings.NewReplacer("''", "'", `\\`, `\`, `\'`, "'").Replace(strings.TrimRight(literal[1:len(literal)-1], " "))
@@ -226,29 +218,20 @@ func (c *checker) compare(ctx context.Context) error {
 	}
 	defer func() { _ = conn.Close() }()
 	for _, v := range c.Views() {
-		is, err := explained(ctx, conn, "SELECT "+columnsOf[v.Name]+" FROM "+c.own(v.Name))
+		is, err := explained(ctx, conn, "SELECT * FROM "+c.Own(v.Name))
 		if mysql.IsPlanHidden(err) || mysql.IsDeniedOrUnknown(err) || mysql.IsViewInvalid(err) {
 			continue // [schema.Check] has said so
 		}
-		if err != nil {
+		want, failed := explained(ctx, conn, v.query)
+		switch err = cmp.Or(err, failed); {
+		case err != nil:
 			return err
-		}
-		if want, err := explained(ctx, conn, v.query); err != nil {
-			return err
-		} else if is != want {
-			c.add(true, c.sections[v.Name][0].line, "activityd schema --apply --map "+c.file+", unless the file is wrong",
-				"[%s]: the view %s is not the one that the section makes: it is %s, and would be %s", v.Name, table{c.database, v.Name}.plain(), is, want)
+		case is != want:
+			c.add(true, v.line, "activityd schema --apply --map "+c.File+", unless the file is wrong",
+				"[%s]: the view %s is not the one that the section makes: it is %s, and would be %s", v.Name, table{c.Database, v.Name}.plain(), is, want)
 		}
 	}
 	return nil
-}
-
-// columnsOf are the columns of the views, in the order of their definitions.
-var columnsOf = map[string]string{
-	"users":    "id, username, last_upload",
-	"contacts": "user_id, contact_id, is_friend, is_family",
-	"blocks":   "user_id, blocked_id",
-	"photos":   "id, owner_id, title, visibility, date_upload",
 }
 
 // explained returns a SELECT as the server understands it.
@@ -272,15 +255,15 @@ func explained(ctx context.Context, conn *sql.Conn, query string) (string, error
 // foreignKeys finds keys that delete rows of members or contacts: no trigger sees that. Only the contacts of a member that
 // goes are reported by the trigger on members; copies stay.
 func (c *checker) foreignKeys(ctx context.Context) error {
-	for _, s := range append(c.Contacts(), c.Users()) {
+	for _, s := range append([]*section{c.Users}, c.Contacts...) {
 		list, err := rowsOf(ctx, c.db, "SELECT constraint_name, unique_constraint_schema, referenced_table_name FROM information_schema.referential_constraints"+
 			" WHERE delete_rule = 'CASCADE' AND constraint_schema = "+schema.Text(s.table.database)+" AND table_name = "+schema.Text(s.table.name))
 		if err != nil {
 			return err
 		}
 		for _, r := range list {
-			ofMembers := strings.EqualFold(r["unique_constraint_schema"]+"."+r["referenced_table_name"], c.Users().table.plain())
-			if s.name == "users" || c.copied() || !ofMembers {
+			ofMembers := strings.EqualFold(r["unique_constraint_schema"]+"."+r["referenced_table_name"], c.Users.table.plain())
+			if s.Name == "users" || c.Copy() != nil || !ofMembers {
 				c.add(false, s.line, "make the key without it, and have the site delete these rows by a statement before",
 					"%s has the foreign key %s ON DELETE CASCADE, whose changes fire no trigger, and go unreported", s.table.plain(), r["constraint_name"])
 			}

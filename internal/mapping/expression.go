@@ -4,29 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/activityd/activityd/internal/schema"
 )
 
-// expression is a condition or a value in SQL over the columns of a row.
-type expression struct {
-	tokens  []token
-	columns []string
-}
-
-// token is a part of an expression, with the blanks before it.
-type token struct {
-	text   string
-	column bool // text is its name, without quotes
-}
+// expression is a condition or a value in SQL over the columns of a row, whose names are in backquotes.
+type expression string
 
 // aString is a literal of SQL.
 const aString = `'(?:[^'\\]|''|\\.)*'`
 
 // tokens of an expression: blanks, a string, a number, a quoted name, a word, or signs.
-var tokens = regexp.MustCompile(`^(?:(\s+)|(` + aString + `)|(\d+(?:\.\d+)?\b)|` + "`([^`]+)`" +
+var tokens = regexp.MustCompile(`^(?:(\s+)|(` + aString + `)|(\d+(?:\.\d+)?\b)|` + "`[^`]+`" +
 	`|([\pL_$][\pL\d_$]*)|(<=>|<>|!=|<=|>=|&&|\|\||<<|>>|[-+*/%&|^~!=<>(),]))`)
 
 // keywords are the words that are no columns.
@@ -48,58 +38,64 @@ func words(list string) map[string]bool {
 
 // parseExpression returns the expression of a text. Words that are neither keywords nor functions
 // are columns.
-func parseExpression(text string) (e expression, err error) {
+func parseExpression(text string) (expression, error) {
+	var e strings.Builder
 	depth := 0
-	for rest := text; rest != ""; {
+	for rest := text; rest != "" && depth >= 0; {
 		found := tokens.FindStringSubmatch(rest)
 		if found == nil {
-			return e, fmt.Errorf("cannot read %q: want an expression over the columns of the table, without its name, with strings in single quotes", rest)
+			return "", fmt.Errorf("cannot read %q: want an expression over the columns of the table, without its name, with strings in single quotes", rest)
 		}
-		rest = rest[len(found[0]):]
-		name, word := found[4], strings.ToUpper(found[5])
+		token, word := found[0], strings.ToUpper(found[4])
+		rest = rest[len(token):]
 		switch {
 		case refused[word]:
-			return e, fmt.Errorf("%s has no place in an expression over one row, of which a trigger sees each change;"+
-				" a column of that name is `%[1]s`, with its quotes", found[5])
-		case strings.HasPrefix(found[0]+rest, "--"), strings.HasPrefix(found[0]+rest, "/*"):
-			return e, errors.New("has a comment: write it in a line of its own that begins with #")
+			return "", fmt.Errorf("%s has no place in an expression over one row, of which a trigger sees each change;"+
+				" a column of that name is `%[1]s`, with its quotes", token)
+		case strings.HasPrefix(token+rest, "--"), strings.HasPrefix(token+rest, "/*"):
+			return "", errors.New("has a comment: write it in a line of its own that begins with #")
 		case word != "" && !keywords[word] && !strings.HasPrefix(strings.TrimLeft(rest, " "), "("):
-			name = found[5]
-		case found[0] == "(":
+			token = schema.Quote(token)
+		case token == "(":
 			depth++
-		case found[0] == ")":
+		case token == ")":
 			depth--
 		}
-		if depth < 0 {
-			break
-		}
-		if name != "" && !slices.Contains(e.columns, name) {
-			e.columns = append(e.columns, name)
-		}
-		if name != "" {
-			e.tokens = append(e.tokens, token{name, true})
-		} else {
-			e.tokens = append(e.tokens, token{found[0], false})
-		}
+		e.WriteString(token)
 	}
 	switch {
 	case depth != 0:
-		return e, errors.New("its parentheses do not match")
-	case len(e.tokens) == 0:
-		return e, errors.New("is empty")
+		return "", errors.New("its parentheses do not match")
+	case e.Len() == 0:
+		return "", errors.New("is empty")
 	}
-	return e, nil
+	return expression(e.String()), nil
+}
+
+// columnsIn finds strings, and columns.
+var columnsIn = regexp.MustCompile(aString + "|`[^`]+`")
+
+// columns returns the columns of the expression.
+func (e expression) columns() (names []string) {
+	for _, found := range columnsIn.FindAllString(string(e), -1) {
+		if found[0] == '`' {
+			names = append(names, strings.Trim(found, "`"))
+		}
+	}
+	return names
+}
+
+// isColumn reports whether the expression is the name of one column.
+func (e expression) isColumn() bool {
+	return columnsIn.FindString(string(e)) == string(e) && e[0] == '`'
 }
 
 // of returns the expression over a row: "NEW.", "OLD.", or "" for that of a statement.
 func (e expression) of(row string) string {
-	var text strings.Builder
-	for _, t := range e.tokens {
-		if t.column {
-			text.WriteString(row + schema.Quote(t.text))
-		} else {
-			text.WriteString(t.text)
+	return columnsIn.ReplaceAllStringFunc(string(e), func(found string) string {
+		if found[0] == '`' {
+			return row + found
 		}
-	}
-	return text.String()
+		return found
+	})
 }

@@ -14,19 +14,20 @@ import (
 
 // Map is the description of a site.
 type Map struct {
-	file     string
-	database string // of the views, and of activityd's tables
-	line     int    // that names the database
-	sections map[string][]*section
+	File, Database string     // Database has the views, and activityd's tables
+	Contacts       []*section // a section each
+	Users, Photos  *section
+	Blocks         *section // nil: the site has no table for it
+	line           int      // that names the database
 }
 
 // section describes a table that holds the rows of an activityd table.
 type section struct {
-	m      *Map
-	name   string // as in users
+	*Map
+
+	Name   string // as in users
 	line   int
 	table  table
-	none   bool // the site has no table for it
 	values map[string]value
 }
 
@@ -45,15 +46,8 @@ type value struct {
 	expr expression // unless it is a word
 }
 
-// key is a key of a section: table takes the name of a table, date_type a word, and every other key a column.
-type key struct {
-	name       string
-	required   bool
-	expression bool // it takes an expression, too
-}
-
-// kinds are the sections, in the order of activityd's tables, and their keys: ! follows a required key, = a key that
-// takes an expression.
+// kinds are the sections, in the order of activityd's tables, and their keys: table takes the name of a table, date_type a word,
+// and every other key a column. ! follows a required key, = a key that takes an expression, too.
 var kinds = []struct{ name, keys string }{
 	{"users", "table! id! username last_upload! where="},
 	{"contacts", "table! user_id! contact_id! is_friend= is_family= where="},
@@ -61,24 +55,14 @@ var kinds = []struct{ name, keys string }{
 	{"photos", "table! id! owner_id! title visibility " + strings.Join(classes, "= ") + "= date_upload! date_type where="},
 }
 
-// keysOf returns the keys of a section; none if there is no section of the name.
-func keysOf(section string) (all []key) {
+// keysOf returns the keys of a section, each with its sign; none if there is no section of the name.
+func keysOf(section string) []string {
 	for _, k := range kinds {
-		for text := range strings.FieldsSeq(k.keys) {
-			if k.name == section {
-				all = append(all, key{strings.TrimRight(text, "!="), strings.HasSuffix(text, "!"), strings.HasSuffix(text, "=")})
-			}
+		if k.name == section {
+			return strings.Fields(k.keys)
 		}
 	}
-	return all
-}
-
-func namesOf(keys []key) string {
-	var names []string
-	for _, k := range keys {
-		names = append(names, k.name)
-	}
-	return strings.Join(names, ", ")
+	return nil
 }
 
 // classes are the visibility classes in the order in which their conditions are asked: the first
@@ -104,25 +88,33 @@ func Read(file string) (*Map, error) {
 
 // Parse is [Read] of a text that is from a file of this name.
 func Parse(file, text string) (*Map, error) {
-	p := &parser{Map: &Map{file: file, sections: make(map[string][]*section)}}
+	p := &parser{Map: &Map{File: file}, sections: make(map[string][]*section)}
 	n := 0
 	for line := range strings.Lines(strings.TrimPrefix(text, "\ufeff")) { // some editors begin a file with a BOM
 		n++
-		p.line(n, strings.TrimSpace(line))
+		p.read(n, strings.TrimSpace(line))
 	}
-	if p.database == "" {
+	if p.Database == "" {
 		p.failf(1, noDatabase)
 	}
 	for _, k := range kinds {
-		if len(p.sections[k.name]) == 0 {
+		list := p.sections[k.name]
+		if len(list) == 0 {
 			p.failf(n, "there is no section [%s]; a site without blocks says table = none there", k.name)
 		}
-		for i, s := range p.sections[k.name] {
-			p.whole(s, i)
+		for _, s := range list {
+			p.whole(s)
+		}
+		if len(list) > 1 && k.name != "contacts" {
+			p.failf(list[1].line, "a second section %s: only contacts may be in several", k.name)
 		}
 	}
 	if err := errors.Join(p.errs...); err != nil {
 		return nil, err
+	}
+	p.Users, p.Contacts, p.Photos = p.sections["users"][0], p.sections["contacts"], p.sections["photos"][0]
+	if s := p.sections["blocks"][0]; !s.isNone() {
+		p.Blocks = s
 	}
 	return p.Map, nil
 }
@@ -131,8 +123,9 @@ func Parse(file, text string) (*Map, error) {
 type parser struct {
 	*Map
 
-	in   *section // nil: before the first section
-	errs []error
+	sections map[string][]*section
+	in       *section // nil: before the first section
+	errs     []error
 }
 
 func (p *parser) failf(line int, format string, args ...any) {
@@ -140,7 +133,7 @@ func (p *parser) failf(line int, format string, args ...any) {
 }
 
 // place returns how errors name a line.
-func (m *Map) place(line int) string { return fmt.Sprintf("%s:%d", m.file, line) }
+func (m *Map) place(line int) string { return fmt.Sprintf("%s:%d", m.File, line) }
 
 var (
 	sectionLine = regexp.MustCompile(`^\[(\w+)\]$`)
@@ -151,116 +144,111 @@ var (
 
 const noDatabase = "want database = NAME before the first section: the database of the views, and of activityd's tables"
 
-func (p *parser) line(n int, text string) {
+// read reads a line.
+func (p *parser) read(n int, text string) {
 	head, found := sectionLine.FindStringSubmatch(text), keyLine.FindStringSubmatch(text)
 	switch {
 	case text == "" || text[0] == '#':
 	case head != nil:
-		p.in = &section{m: p.Map, name: head[1], line: n, values: make(map[string]value)}
-		p.sections[p.in.name] = append(p.sections[p.in.name], p.in)
-		if keysOf(p.in.name) == nil {
-			p.failf(n, "there is no section %s: want users, contacts, blocks or photos", p.in.name)
+		p.in = &section{Map: p.Map, Name: head[1], line: n, values: make(map[string]value)}
+		p.sections[p.in.Name] = append(p.sections[p.in.Name], p.in)
+		if keysOf(p.in.Name) == nil {
+			p.failf(n, "there is no section %s: want users, contacts, blocks or photos", p.in.Name)
 		}
 	case found == nil:
 		p.failf(n, "want [section], key = value, or a comment that begins with #")
 	case p.in != nil:
 		p.key(n, found[1], found[2])
 	case found[1] == "database" && nameInSQL.MatchString(strings.Trim(found[2], "`")):
-		p.database, p.Map.line = strings.Trim(found[2], "`"), n
+		p.Database, p.Map.line = strings.Trim(found[2], "`"), n
 	default:
 		p.failf(n, noDatabase)
 	}
 }
 
+// key reads the value of a key.
 func (p *parser) key(n int, name, text string) {
-	keys := keysOf(p.in.name)
-	at := slices.IndexFunc(keys, func(k key) bool { return k.name == name })
+	keys := keysOf(p.in.Name)
+	at := slices.IndexFunc(keys, func(key string) bool { return strings.TrimRight(key, "!=") == name })
 	switch {
 	case keys == nil: // it has no section
 		return
 	case at < 0:
-		p.failf(n, "%s has no key %s: want %s", p.in.name, name, namesOf(keys))
+		p.failf(n, "%s has no key %s: want %s", p.in.Name, name, strings.NewReplacer("!", "", "=", "").Replace(strings.Join(keys, ", ")))
 		return
 	case p.in.has(name):
 		p.failf(n, "%s is there twice", name)
 	}
+	var err error
 	v := value{text: text, line: n}
-	switch name {
-	case "table":
-		p.table(n, text)
-	case "date_type":
-	default:
-		isColumn := !keys[at].expression
-		if isColumn && strings.Contains(text, "-") && nameInSQL.MatchString(text) {
-			text = schema.Quote(text)
+	switch isColumn := !strings.HasSuffix(keys[at], "="); {
+	case name == "table":
+		err = p.table(text)
+	case name == "date_type":
+		if text != seconds && text != milliseconds && text != datetime {
+			p.failf(n, "date_type is %s: want seconds or milliseconds since 1970, or datetime", text)
 		}
-		var err error
+	case isColumn && strings.Contains(text, "-") && nameInSQL.MatchString(text):
+		v.expr, err = parseExpression(schema.Quote(text))
+	default:
 		v.expr, err = parseExpression(text)
-		if err == nil && isColumn && (len(v.expr.tokens) != 1 || len(v.expr.columns) != 1) {
+		if err == nil && isColumn && !v.expr.isColumn() {
 			err = errors.New("want the name of one column")
 		}
-		if err != nil {
-			p.failf(n, "%s: %w", name, err)
-		}
+	}
+	if err != nil {
+		p.failf(n, "%s: %w", name, err)
 	}
 	p.in.values[name] = v
 }
 
-func (p *parser) table(n int, text string) {
-	if p.in.none = text == "none" && p.in.name == "blocks"; p.in.none {
-		return
-	}
+// table reads the name of a table.
+func (p *parser) table(text string) error {
 	found := tableInSQL.FindStringSubmatch(text)
-	if found == nil {
-		p.failf(n, "table: want the name of a table, as in site.members")
-		return
+	switch {
+	case p.in.Name == "blocks" && text == "none":
+		return nil
+	case found == nil:
+		return errors.New("want the name of a table, as in site.members")
 	}
-	p.in.table = table{cmp.Or(strings.Trim(found[1], "`"), p.database), strings.Trim(found[2], "`")}
-	if p.in.table == (table{p.database, p.in.name}) {
-		p.failf(n, "the view %s would have the name of this table: let database be another one", p.in.table.plain())
+	p.in.table = table{cmp.Or(strings.Trim(found[1], "`"), p.Database), strings.Trim(found[2], "`")}
+	if p.in.table == (table{p.Database, p.in.Name}) {
+		return fmt.Errorf("the view %s would have the name of this table: let database be another one", p.in.table.plain())
 	}
+	return nil
 }
 
-// whole checks the i-th section of a name, once the file is read.
-func (p *parser) whole(s *section, i int) {
-	if i > 0 && s.name != "contacts" {
-		p.failf(s.line, "a second section %s: only contacts may be in several", s.name)
-	}
-	if s.none {
+// whole checks a section once the file is read.
+func (p *parser) whole(s *section) {
+	if s.isNone() {
 		if len(s.values) > 1 {
-			p.failf(s.line, "with table = none there is nothing else to say of %s", s.name)
+			p.failf(s.line, "with table = none there is nothing else to say of %s", s.Name)
 		}
 		return
 	}
-	for _, k := range keysOf(s.name) {
-		if k.required && !s.has(k.name) {
-			p.failf(s.line, "%s has no %s", s.name, k.name)
+	for _, key := range keysOf(s.Name) {
+		if name, isRequired := strings.CutSuffix(key, "!"); isRequired && !s.has(name) {
+			p.failf(s.line, "%s has no %s", s.Name, name)
 		}
 	}
-	if inWords := slices.ContainsFunc(classes, s.has); s.name == "photos" && inWords == s.has("visibility") {
+	if inWords := slices.ContainsFunc(classes, s.has); s.Name == "photos" && inWords == s.has("visibility") {
 		p.failf(s.line, "photos: want either visibility, a column of activityd's words, or conditions for %s", strings.Join(classes, ", "))
-	}
-	if v := s.values["date_type"]; v.line > 0 && v.text != seconds && v.text != milliseconds && v.text != datetime {
-		p.failf(v.line, "date_type is %s: want seconds or milliseconds since 1970, or datetime", v.text)
 	}
 }
 
 // all returns the sections that have a table, in order.
-func (m *Map) all() (list []*section) {
-	for _, k := range kinds {
-		for _, s := range m.sections[k.name] {
-			if !s.none {
-				list = append(list, s)
-			}
-		}
+func (m *Map) all() []*section {
+	list := append([]*section{m.Users}, m.Contacts...)
+	if m.Blocks != nil {
+		list = append(list, m.Blocks)
 	}
-	return list
+	return append(list, m.Photos)
 }
 
-// copied reports whether a table of activityd's own has the contacts.
-func (m *Map) copied() bool { return len(m.sections["contacts"]) > 1 }
-
-// own returns the name of a table of activityd's, or of a view.
-func (m *Map) own(name string) string { return table{m.database, name}.String() }
+// Own returns the name of a table of activityd's, or of a view.
+func (m *Map) Own(name string) string { return table{m.Database, name}.String() }
 
 func (s *section) has(key string) bool { return s.values[key].line > 0 }
+
+// isNone reports whether the site has no table for the section.
+func (s *section) isNone() bool { return s.Name == "blocks" && s.values["table"].text == "none" }

@@ -52,7 +52,7 @@ func newGroundOn(t *testing.T, s aSite, dsn string) *ground {
 	run(t, db, "CREATE DATABASE "+g.database+"_site", "DROP TABLE users, contacts, blocks, photos")
 	t.Cleanup(func() { _, _ = db.ExecContext(context.Background(), "DROP DATABASE "+g.database+"_site") })
 	for statement := range strings.SplitSeq(g.named(s.tables), ";") {
-		if statement = withoutComments(statement); statement != "" {
+		if strings.TrimSpace(statement) != "" {
 			run(t, db, statement)
 		}
 	}
@@ -61,21 +61,11 @@ func newGroundOn(t *testing.T, s aSite, dsn string) *ground {
 	return g
 }
 
-func withoutComments(statement string) string {
-	var kept []string
-	for line := range strings.Lines(statement) {
-		if !strings.HasPrefix(line, "--") {
-			kept = append(kept, line)
-		}
-	}
-	return strings.TrimSpace(strings.Join(kept, ""))
-}
-
 // adopt does the same as the printed statements and --apply.
 func (g *ground) adopt(t *testing.T) {
 	t.Helper()
 	for _, c := range g.mapping.Columns() {
-		run(t, g.db, c.Statement())
+		run(t, g.db, c.Statement)
 	}
 	run(t, g.db, g.mapping.Indexes()...)
 	must(t, g.mapping.Apply(t.Context(), g.db))
@@ -114,32 +104,11 @@ type fataler interface {
 }
 
 func rowsOf(t fataler, db *sql.DB, query string) []row {
-	list, err := mysql.Select(context.Background(), db, byName, query)
+	list, err := mysql.Select(context.Background(), db, func(rows *sql.Rows) (row, error) { return mysql.ByName(rows) }, query)
 	if err != nil {
 		t.Fatalf("%s: %v", query, err)
 	}
 	return list
-}
-
-// byName is [mysql.ByName] that tells NULL from an empty string.
-func byName(rows *sql.Rows) (row, error) {
-	names, err := rows.Columns()
-	if err != nil {
-		return nil, err
-	}
-	values, into := make([]sql.NullString, len(names)), make([]any, len(names))
-	for i := range values {
-		into[i] = &values[i]
-	}
-	err = rows.Scan(into...)
-	r := make(row)
-	for i, name := range names {
-		r[name] = values[i].String
-		if !values[i].Valid {
-			r[name] = "NULL"
-		}
-	}
-	return r, err
 }
 
 // state is the meaning of a site, and activityd's column.
@@ -202,7 +171,7 @@ func (g *ground) tasks(t fataler) []string {
 		if (r["type"] == "refill") != (r["queue"] == "refill") {
 			t.Fatalf("the task %v is in the wrong queue", r)
 		}
-		list = append(list, strings.TrimSuffix(r["type"]+" "+r["subject"]+" "+r["contact"], " NULL"))
+		list = append(list, strings.TrimSpace(r["type"]+" "+r["subject"]+" "+r["contact"]))
 	}
 	if _, err := g.db.ExecContext(context.Background(), "DELETE FROM tasks"); err != nil {
 		t.Fatalf("%v", err)
@@ -259,12 +228,12 @@ func raised(t *rapid.T, before, after state) {
 		most[id] = least[id]
 	}
 	for id, p := range after.photos {
-		if p.visibility == "private" || p.visibility == "NULL" {
+		if !p.isSeen() {
 			continue
 		}
 		was, known := before.photos[id]
 		most[p.owner] = max(most[p.owner], p.date)
-		if !known || was.visibility == "private" || was.visibility == "NULL" || was.owner != p.owner || p.date > was.date {
+		if !known || !was.isSeen() || was.owner != p.owner || p.date > was.date {
 			least[p.owner] = max(least[p.owner], p.date)
 		}
 	}

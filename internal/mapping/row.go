@@ -33,11 +33,11 @@ func (s *section) row(prefix string) map[string]string {
 	}
 	var exists []string
 	for _, id := range []string{"id", "owner_id", "user_id", "contact_id", "blocked_id"} { // activityd's ids are positive
-		if is[id] != "" && (id != "id" || s.name != "photos" || prefix == "") { // that of a photo is not known before it is inserted
+		if is[id] != "" && (id != "id" || s.Name != "photos" || prefix == "") { // that of a photo is not known before it is inserted
 			exists = append(exists, is[id]+" > 0")
 		}
 	}
-	if s.name == "photos" && s.dateType() == seconds {
+	if s.Name == "photos" && s.dateType() == seconds {
 		exists = append(exists, is["date_upload"]+" >= 0")
 	}
 	if s.has("where") {
@@ -55,7 +55,7 @@ func (s *section) row(prefix string) map[string]string {
 			is[text] = "COALESCE(CONVERT(" + s.values[text].expr.of(prefix) + " USING utf8mb4), '')"
 		}
 	}
-	if s.name == "photos" {
+	if s.Name == "photos" {
 		s.photo(is)
 	}
 	return is
@@ -105,37 +105,35 @@ func (s *section) dateType() string { return cmp.Or(s.values["date_type"].text, 
 
 // Column is a column that the site's tables get.
 type Column struct {
-	table      table
-	name       string
-	line       int    // that asks for it
-	definition string // behind the name
+	// Statement is the ALTER TABLE. It hides the column from statements that do not name it.
+	Statement string
+
+	table table
+	name  string
+	line  int // that asks for it
 	// mark is the comment of a generated column, by which a column of another description is known: each server
 	// writes its expression in a way of its own. Empty for a plain column.
 	mark string
 }
 
-// Statement returns the ALTER TABLE of the column. It is hidden from statements that do not name it.
-func (c Column) Statement() string {
-	statement := "ALTER TABLE " + c.table.String() + " ADD COLUMN " + schema.Quote(c.name) + " " + c.definition + " INVISIBLE"
-	if c.mark != "" {
-		statement += " COMMENT '" + c.mark + "'"
-	}
-	return statement
-}
-
 // Columns returns the columns that the site's tables get. An index takes no expression that a view could name.
-func (m *Map) Columns() []Column {
-	users, photos, is := m.sections["users"][0], m.Photos(), m.Photos().Row()
-	last := users.values["last_upload"]
-	list := []Column{{users.table, last.expr.columns[0], last.line, "BIGINT UNSIGNED NULL", ""}}
-	generated := func(name string, line int, kind, expression string) {
-		if is["indexed_"+strings.TrimPrefix(name, "activityd_")] == schema.Quote(name) {
-			definition := kind + " GENERATED ALWAYS AS (" + expression + ") VIRTUAL"
-			list = append(list, Column{photos.table, name, line, definition, fmt.Sprintf("activityd %.4x", sha256.Sum256([]byte(definition)))})
+func (m *Map) Columns() (list []Column) {
+	add := func(s *section, name string, line int, definition string) {
+		c := Column{"ALTER TABLE " + s.Table() + " ADD COLUMN " + schema.Quote(name) + " " + definition + " INVISIBLE", s.table, name, line, ""}
+		if strings.Contains(definition, "GENERATED") {
+			c.mark = fmt.Sprintf("activityd %.4x", sha256.Sum256([]byte(definition)))
+			c.Statement += " COMMENT '" + c.mark + "'"
 		}
+		list = append(list, c)
 	}
-	generated(ownVisibility, photos.line, "VARCHAR(14) CHARACTER SET ascii", is["visibility"])
-	generated(ownDate, photos.values["date_upload"].line, "BIGINT UNSIGNED", is["date"])
+	last, is := m.Users.values["last_upload"], m.Photos.Row()
+	add(m.Users, last.expr.columns()[0], last.line, "BIGINT UNSIGNED NULL")
+	if is["indexed_visibility"] == schema.Quote(ownVisibility) {
+		add(m.Photos, ownVisibility, m.Photos.line, "VARCHAR(14) CHARACTER SET ascii GENERATED ALWAYS AS ("+is["visibility"]+") VIRTUAL")
+	}
+	if is["indexed_date"] == schema.Quote(ownDate) {
+		add(m.Photos, ownDate, m.Photos.values["date_upload"].line, "BIGINT UNSIGNED GENERATED ALWAYS AS ("+is["date"]+") VIRTUAL")
+	}
 	return list
 }
 

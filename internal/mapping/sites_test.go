@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// row is a row of a site's table, where NULL is "NULL".
+// row is a row of a site's table. NULL is "", which no site has.
 type row map[string]string
 
 func (r row) number(column string) int64 {
@@ -18,15 +18,8 @@ func (r row) number(column string) int64 {
 	return n
 }
 
-func (r row) yes(column string) bool  { return r[column] != "0" && r[column] != "NULL" }
-func (r row) null(column string) bool { return r[column] == "NULL" }
-
-func (r row) text(column string) string {
-	if r.null(column) {
-		return ""
-	}
-	return r[column]
-}
+func (r row) yes(column string) bool  { return r[column] != "0" && r[column] != "" }
+func (r row) null(column string) bool { return r[column] == "" }
 
 // seconds is a DATETIME of UTC in unix seconds, from 0 on.
 func (r row) seconds(column string) int64 {
@@ -44,9 +37,11 @@ type grant struct{ friend, family bool }
 type photo struct {
 	owner      int64
 	title      string
-	visibility string
+	visibility string // "" is none of activityd's words
 	date       int64
 }
+
+func (p photo) isSeen() bool { return p.visibility != "private" && p.visibility != "" }
 
 // world is the meaning of a site's tables, by the plain rules of the site.
 type world struct {
@@ -126,7 +121,7 @@ func example(t *testing.T) aSite {
 		means: func(rows map[string][]row, w world) {
 			for _, r := range rows["members"] {
 				if r.null("deleted_at") {
-					w.member(r.number("id"), r.text("nick"))
+					w.member(r.number("id"), r["nick"])
 				}
 			}
 			for _, r := range rows["friendships"] {
@@ -144,7 +139,7 @@ func example(t *testing.T) aSite {
 					word = "private"
 				}
 				if r.null("deleted_at") {
-					w.photo(r.number("id"), photo{r.number("owner"), r.text("caption"), word, r.seconds("created_at")})
+					w.photo(r.number("id"), photo{r.number("owner"), r["caption"], word, r.seconds("created_at")})
 				}
 			}
 		},
@@ -200,7 +195,7 @@ where = deleted IS NULL`,
 				if r.null("deleted") && !r.null("at") {
 					word := r["seen_by"]
 					if word == "friends of friends" { // is none of activityd's, and too long for its column
-						word = "NULL"
+						word = ""
 					}
 					w.photo(r.number("no"), photo{r.number("who"), "", word, r.number("at")})
 				}
@@ -269,7 +264,7 @@ where = status <> 'trash'`,
 		means: func(rows map[string][]row, w world) {
 			for _, r := range rows["accounts"] {
 				if r["status"] != "shut" {
-					w.member(r.number("id"), r.text("login"))
+					w.member(r.number("id"), r["login"])
 				}
 			}
 			for _, r := range rows["links"] {
@@ -296,7 +291,7 @@ where = status <> 'trash'`,
 					date = max(0, r.number("created")/1000)
 				}
 				if r["status"] != "trash" {
-					w.photo(r.number("id"), photo{r.number("author"), r.text("order"), word, date})
+					w.photo(r.number("id"), photo{r.number("author"), r["order"], word, date})
 				}
 			}
 		},
