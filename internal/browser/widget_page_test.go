@@ -1,12 +1,12 @@
 package browser
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -15,24 +15,24 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
 	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/testing/browsertest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// widgetNow is the page's clock when a page is opened, in unix seconds: before that of every
-// machine, so that real tokens have not expired.
-const widgetNow = 1_700_600_000
-
 // widgetScript runs in each page before all else. It gives the widget a clock that only the test moves, and
 // records the effects that a site would notice.
 const widgetScript = `
-	window.clock = {now: 1700600000000, timers: new Map(), last: 0, random: 1};
+	window.clock = {now: Math.ceil(Date.now() / 1000) * 1000, timers: new Map(), last: 0, random: 1};
 	Math.random = () => clock.random;
 	clock.add = (kind, run, delay) => {
 		clock.timers.set(++clock.last, {kind, run, due: clock.now + delay});
@@ -88,28 +88,26 @@ const widgetScript = `
 `
 
 // asked is a question to the API.
-type asked struct {
-	query, token, tag string
-}
+type asked struct{ query, token, tag string }
 
-// site is a site with a page, and the API at another origin. The page's policy allows only the sources that
+// site is a site with a page, and the real API at another origin. The page's policy allows only the sources that
 // docs/page.md names.
 type site struct {
 	*browsertest.Tab
 
 	url, api string
+	viewers  *auth.Viewers
 
 	mu         sync.Mutex
+	key        auth.ViewerKey // that signs tokens
 	asked      []asked
-	tokens     int                // that were made
-	life       int                // of a token, in seconds
-	sign       func(n int) string // makes the nth token
-	refused    map[string]bool
-	siteStatus int    // the site's status, instead of a token or photos; a redirect leads to signIn
-	signIn     string // the address of a page to sign in
-	answer     string // the API's
-	fault      func(w http.ResponseWriter, r *http.Request)
-	stopped    int // requests that the page gave up
+	tokens     int           // that were made
+	ttl        time.Duration // of the first token; the nth has n times as long
+	siteStatus int           // the site's status, instead of a token or photos; a redirect leads to signIn
+	signIn     string        // the address of a page to sign in
+	album      contacts.Album
+	fault      http.HandlerFunc // answers for the API
+	stopped    int              // requests that the page gave up
 }
 
 // widgetBrowser starts the browser of a test's pages.
@@ -128,49 +126,34 @@ func newSite(t *testing.T, b *browsertest.Tab) *site {
 	t.Helper()
 	tab := *b
 	tab.T = t
-	s := &site{Tab: &tab, life: 3600, refused: map[string]bool{}, answer: answerOf("maya", 3, 2, 1)}
 	b.Emulate(emulation.SetEmulatedMediaParams{})
-
-	s.sign = func(n int) string {
-		return jwtOf(fmt.Sprintf(`{"sub":"12345","name":"ä?>~","exp":%d,"jti":"%d"}`, widgetNow+s.life*n, n))
+	mux, log := http.NewServeMux(), log.New(io.Discard, "", 0)
+	siteServer, apiServer := httptest.NewUnstartedServer(mux), httptest.NewUnstartedServer(nil)
+	s := &site{
+		Tab: &tab, ttl: 3590 * time.Second, album: albumOf("maya", 3, 2, 1), viewers: auth.NewViewers(nil, auth.ViewerOptions{}),
+		api: "http://" + apiServer.Listener.Addr().String(), url: "http://" + siteServer.Listener.Addr().String(),
 	}
-	apiMux, siteMux := http.NewServeMux(), http.NewServeMux()
-	apiMux.Handle("GET /widget.js", apiOf(api.Config{Reader: reader(nil)}))
-	apiMux.HandleFunc("OPTIONS /v1/me/recent-contact-photos", s.preflight)
-	apiMux.HandleFunc("GET /v1/me/recent-contact-photos", s.read)
-	siteMux.HandleFunc("GET /token", s.token)
-	siteMux.HandleFunc("GET /photos", s.photos)
-	siteMux.HandleFunc("GET /sign-in", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = io.WriteString(w, `<!DOCTYPE html><title>Sign in</title>`)
-	})
-	siteMux.HandleFunc("GET /i/", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "image/svg+xml")
-		_, _ = io.WriteString(w, `<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9" fill="gray"/></svg>`)
-	})
-	siteMux.HandleFunc("GET /style.css", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/css")
-		_, _ = io.WriteString(w, `body { background: Canvas; color: CanvasText }`)
-	})
-	siteMux.HandleFunc("GET /favicon.ico", func(http.ResponseWriter, *http.Request) {})
-	siteMux.HandleFunc("GET /page", func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		http.SetCookie(w, &http.Cookie{Name: "session", Value: "secret"})
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		w.Header().Set("Content-Security-Policy", fmt.Sprintf("default-src 'none'; script-src %s; connect-src 'self' %s; img-src 'self'; style-src 'self'; "+
-			"base-uri 'none'; require-trusted-types-for 'script'; trusted-types 'none'", s.api, s.api))
-		_, _ = fmt.Fprintf(w, `<!DOCTYPE html><html lang=%q dir=%q><head><meta charset="utf-8"><title>A site</title>
-			<meta name="color-scheme" content="light dark"><meta name="viewport" content="width=device-width">
-			<link rel="stylesheet" href="/style.css">
-			<script type="module" src="%s/widget.js" crossorigin></script>
-			</head><body><main><h1>A site</h1><p><a href="#before">before</a></p>%s<p><a href="#after">after</a></p></main></body></html>`,
-			r.FormValue("lang"), r.FormValue("dir"), s.api, r.FormValue("body"))
-	})
-	apiServer, siteServer := httptest.NewUnstartedServer(apiMux), httptest.NewUnstartedServer(siteMux)
-	s.api, s.url = "http://"+apiServer.Listener.Addr().String(), "http://"+siteServer.Listener.Addr().String()
+	s.replaceKey()
+	behind := api.New(api.Config{
+		Reader: reader{s}, Viewers: s.viewers, AllowOrigins: []string{s.url}, Enqueuer: struct{ api.Enqueuer }{}, // nil: nothing is enqueued
+		Health: func() api.Health { return api.Health{} }, Logger: slog.New(slog.DiscardHandler),
+	}).Handler()
+	apiServer.Config.Handler = s.before(behind)
+	text := func(kind, text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			_, _ = io.WriteString(w, text)
+		}
+	}
+	mux.HandleFunc("GET /token", s.token)
+	mux.HandleFunc("GET /photos", func(w http.ResponseWriter, r *http.Request) { s.photos(w, r, behind) })
+	mux.HandleFunc("GET /page", s.page)
+	mux.HandleFunc("GET /sign-in", text("text/html; charset=utf-8", `<!DOCTYPE html><title>Sign in</title>`))
+	mux.HandleFunc("GET /i/", text("image/svg+xml", `<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9" fill="gray"/></svg>`))
+	mux.HandleFunc("GET /style.css", text("text/css", `body { background: Canvas; color: CanvasText }`))
+	mux.HandleFunc("GET /favicon.ico", func(http.ResponseWriter, *http.Request) {})
 	for _, server := range []*httptest.Server{apiServer, siteServer} {
-		server.Config.ErrorLog = log.New(io.Discard, "", 0)
+		server.Config.ErrorLog = log
 		server.Start()
 		t.Cleanup(server.Close)
 	}
@@ -179,27 +162,85 @@ func newSite(t *testing.T, b *browsertest.Tab) *site {
 	return s
 }
 
-// answerOf is the API's answer of the photos of a contact.
-func answerOf(contact string, photos ...int) string {
-	list := []map[string]any{}
-	for _, id := range photos {
-		list = append(list, map[string]any{"id": fmt.Sprint(id), "title": fmt.Sprintf("photo %d", id), "date_upload": 1_700_500_000 + id})
+// albumOf is what the API reads: the photos of a contact; "" is no contact.
+func albumOf(contact string, photos ...uint64) (a contacts.Album) {
+	if contact != "" {
+		a.Contact = &contacts.Profile{ID: 98765, Username: contact}
 	}
-	return answerWith(map[string]any{"id": "98765", "username": contact, "last_upload": 1_700_500_000 + photos[0]}, list)
+	for _, id := range photos {
+		a.Photos = append(a.Photos, contacts.Photo{ID: id, Title: fmt.Sprintf("photo %d", id), DateUpload: 1_700_500_000 + id})
+	}
+	return a
 }
 
-func answerWith(contact, photos any) string {
-	text, err := json.Marshal(map[string]any{"viewer_id": "12345", "contact": contact, "photos": photos})
-	if err != nil {
-		panic(err)
+// reader reads the album of the site.
+type reader struct{ s *site }
+
+func (r reader) Read(_ context.Context, v contacts.Viewer, _ int) (recent.Answer, error) {
+	if v.ID != 12345 {
+		r.s.Errorf("read for %v", v)
 	}
-	return string(text)
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	return recent.Answer{Source: recent.FromIndex, Album: r.s.album}, nil
+}
+
+// Explain implements [api.Reader]. No page asks for it.
+func (reader) Explain(context.Context, contacts.Viewer, int) (recent.Answer, error) {
+	return recent.Answer{}, errors.ErrUnsupported
+}
+
+// before notes the questions to the API, and answers those that are to fail.
+func (s *site) before(behind http.Handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if cookies := r.Header.Get("Cookie"); cookies != "" {
+			s.Errorf("the API gets the cookies %q", cookies)
+		}
+		if r.Method != http.MethodGet || !strings.HasPrefix(r.URL.Path, "/v1/") {
+			behind.ServeHTTP(w, r)
+			return
+		}
+		s.mu.Lock()
+		s.asked = append(s.asked, asked{r.URL.RawQuery, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), r.Header.Get("If-None-Match")})
+		fault := s.fault
+		s.mu.Unlock()
+		if fault == nil {
+			behind.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Access-Control-Allow-Origin", s.url)
+		w.Header().Set("Access-Control-Expose-Headers", "ETag, Retry-After")
+		fault(w, r)
+		if r.Context().Err() != nil {
+			s.locked(func() { s.stopped++ })
+		}
+	}
 }
 
 func (s *site) locked(do func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	do()
+}
+
+// replaceKey replaces the key that signs tokens, so that the API refuses all tokens of before.
+func (s *site) replaceKey() {
+	key, err := auth.NewViewerKey("key", auth.EdDSA)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.viewers.Replace([]auth.ViewerKey{key})
+	s.locked(func() { s.key = key })
+}
+
+// sign makes a token. The caller holds mu.
+func (s *site) sign() string {
+	s.tokens++
+	token, err := s.key.Sign(12345, s.ttl*time.Duration(s.tokens), "")
+	if err != nil {
+		s.Error(err)
+	}
+	return token
 }
 
 // token answers the signed-in browser.
@@ -209,107 +250,57 @@ func (s *site) token(w http.ResponseWriter, r *http.Request) {
 	if c, err := r.Cookie("session"); err != nil || c.Value != "secret" {
 		s.Errorf("the site is asked for a token without its cookie: %v", err)
 	}
-	if s.siteFault(w) {
-		return
+	if !s.siteFault(w) {
+		_, _ = fmt.Fprintf(w, `{"token":%q}`, s.sign())
 	}
-	s.tokens++
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = fmt.Fprintf(w, `{"token":%q}`, s.sign(s.tokens))
 }
 
-// photos answers the signed-in browser as the API would.
-func (s *site) photos(w http.ResponseWriter, r *http.Request) {
+// photos answers the signed-in browser by the API, in the name of the member.
+func (s *site) photos(w http.ResponseWriter, r *http.Request, behind http.Handler) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if token := r.Header.Get("Authorization"); token != "" {
-		s.Errorf("the site gets the token %s", token)
+	isFault, token := s.siteFault(w), s.sign()
+	if given := r.Header.Get("Authorization"); given != "" {
+		s.Errorf("the site gets the token %s", given)
 	}
-	if s.siteFault(w) {
-		return
+	if !isFault {
+		s.asked = append(s.asked, asked{query: r.URL.RawQuery, tag: r.Header.Get("If-None-Match")})
 	}
-	s.asked = append(s.asked, asked{query: r.URL.RawQuery, tag: r.Header.Get("If-None-Match")})
-	w.Header().Set("ETag", `"1"`)
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = io.WriteString(w, s.answer)
+	s.mu.Unlock()
+	if !isFault {
+		r.URL = &url.URL{Path: "/v1/me/recent-contact-photos"}
+		r.Header.Set("Authorization", "Bearer "+token)
+		behind.ServeHTTP(w, r)
+	}
 }
 
 // siteFault answers with the site's fault, if there is a fault.
 func (s *site) siteFault(w http.ResponseWriter) bool {
-	if s.siteStatus == 0 {
-		return false
+	if s.siteStatus != 0 {
+		w.Header().Set("Location", s.signIn)
+		w.WriteHeader(s.siteStatus)
 	}
-	w.Header().Set("Location", s.signIn)
-	w.WriteHeader(s.siteStatus)
-	return true
+	return s.siteStatus != 0
 }
 
-func jwtOf(claims string) string {
-	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2lnbmF0dXJl"
+func (s *site) page(w http.ResponseWriter, r *http.Request) {
+	http.SetCookie(w, &http.Cookie{Name: "session", Value: "secret"})
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", fmt.Sprintf("default-src 'none'; script-src %s; connect-src 'self' %s; img-src 'self'; style-src 'self'; "+
+		"base-uri 'none'; require-trusted-types-for 'script'; trusted-types 'none'", s.api, s.api))
+	_, _ = fmt.Fprintf(w, `<!DOCTYPE html><html lang=%q dir=%q><head><meta charset="utf-8"><title>A site</title>
+		<meta name="color-scheme" content="light dark"><meta name="viewport" content="width=device-width">
+		<link rel="stylesheet" href="/style.css">
+		<script type="module" src="%s/widget.js" crossorigin></script>
+		</head><body><main><h1>A site</h1><p><a href="#before">before</a></p>%s<p><a href="#after">after</a></p></main></body></html>`,
+		r.FormValue("lang"), r.FormValue("dir"), s.api, r.FormValue("body"))
 }
 
-// allowOrigin writes the API's CORS headers for the site's origin.
-func (s *site) allowOrigin(w http.ResponseWriter, r *http.Request) {
-	if origin := r.Header.Get("Origin"); origin != s.url {
-		s.Errorf("%s %s: Origin %q, want %q", r.Method, r.URL, origin, s.url)
-	}
-	if cookies := r.Header.Get("Cookie"); cookies != "" {
-		s.Errorf("the API gets the cookies %q", cookies)
-	}
-	w.Header().Set("Access-Control-Allow-Origin", s.url)
-	w.Header().Set("Vary", "Origin, Authorization")
-}
-
-func (s *site) preflight(w http.ResponseWriter, r *http.Request) {
-	s.allowOrigin(w, r)
-	for name := range strings.SplitSeq(r.Header.Get("Access-Control-Request-Headers"), ",") {
-		if !slices.Contains([]string{"", "authorization", "if-none-match"}, name) {
-			s.Errorf("the header %q is not one that the API allows", name)
-		}
-	}
-	w.Header().Set("Access-Control-Allow-Methods", "GET, PUT, DELETE")
-	w.Header().Set("Access-Control-Allow-Headers", "Authorization, Content-Type, If-None-Match")
-	w.Header().Set("Access-Control-Max-Age", "600")
-	w.WriteHeader(http.StatusNoContent)
-}
-
-func (s *site) read(w http.ResponseWriter, r *http.Request) {
-	s.allowOrigin(w, r)
-	w.Header().Set("Access-Control-Expose-Headers", "ETag, Retry-After, X-Request-Id")
-	w.Header().Set("Cache-Control", "private, no-cache")
-	s.mu.Lock()
-	q := asked{r.URL.RawQuery, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), r.Header.Get("If-None-Match")}
-	s.asked = append(s.asked, q)
-	fault, answer, refused := s.fault, s.answer, s.refused[q.token]
-	s.mu.Unlock()
-	if given := r.Header.Get("Authorization"); given != "" && given != "Bearer "+q.token {
-		s.Errorf("Authorization: %q", given)
-	}
-	tag := fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(answer)))
-	switch {
-	case fault != nil:
-		fault(w, r)
-		if r.Context().Err() != nil {
-			s.locked(func() { s.stopped++ })
-		}
-	case q.token == "" || refused:
-		w.Header().Set("WWW-Authenticate", `Bearer realm="activityd", error="invalid_token"`)
-		w.WriteHeader(http.StatusUnauthorized)
-	case q.tag == tag:
-		w.Header().Set("ETag", tag)
-		w.WriteHeader(http.StatusNotModified)
-	default:
-		w.Header().Set("ETag", tag)
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, answer)
-	}
-}
-
-// status makes the API answer with it, and with the headers.
-func (s *site) status(status int, headers map[string]string) {
+// status makes the API answer with it, and with the headers, in pairs.
+func (s *site) status(status int, headers ...string) {
 	s.locked(func() {
 		s.fault = func(w http.ResponseWriter, _ *http.Request) {
-			for name, value := range headers {
-				w.Header().Set(name, value)
+			for pair := range slices.Chunk(headers, 2) {
+				w.Header().Set(pair[0], pair[1])
 			}
 			w.WriteHeader(status)
 		}
@@ -328,10 +319,18 @@ func (s *site) hang() {
 	})
 }
 
-// answers makes the API answer so.
-func (s *site) answers(answer string) {
-	s.locked(func() { s.answer, s.fault = answer, nil })
+// says makes something answer for the API.
+func (s *site) says(text string) {
+	s.locked(func() {
+		s.fault = func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("ETag", `"1"`)
+			_, _ = io.WriteString(w, text)
+		}
+	})
 }
+
+// answers makes the API answer with an album.
+func (s *site) answers(a contacts.Album) { s.locked(func() { s.album, s.fault = a, nil }) }
 
 // questions returns the API's requests so far.
 func (s *site) questions() []asked {
@@ -346,8 +345,8 @@ func (s *site) made() (n int) {
 	return n
 }
 
-// attributes returns the attributes of the element, with a test's changes.
-func (s *site) attributes(changes map[string]string) string {
+// element is the element in HTML, with a test's changes of its attributes.
+func (s *site) element(changes map[string]string, inside ...string) string {
 	all := map[string]string{
 		"id": "w", "src": s.api + "/v1/me/recent-contact-photos", "token-src": "/token",
 		"photo-href": "https://photos.example/{owner}/{id}", "image-src": "/i/{id}.svg",
@@ -359,12 +358,7 @@ func (s *site) attributes(changes map[string]string) string {
 			fmt.Fprintf(&text, " %s='%s'", name, all[name])
 		}
 	}
-	return text.String()
-}
-
-// element is the element in HTML.
-func (s *site) element(changes map[string]string, inside ...string) string {
-	return "<recent-contact-photos" + s.attributes(changes) + ">" + strings.Join(inside, "") + "</recent-contact-photos>"
+	return "<recent-contact-photos" + text.String() + ">" + strings.Join(inside, "") + "</recent-contact-photos>"
 }
 
 // open shows a page with body.
@@ -395,31 +389,20 @@ func (s *site) awaitQuestions(n int) []asked {
 }
 
 // advance moves the page's clock.
-func (s *site) advance(seconds float64) {
-	s.Helper()
-	browsertest.Eval[chromedp.Void](s.Tab, fmt.Sprintf("clock.advance(%f * 1000)", seconds))
-}
+func (s *site) advance(seconds float64) { s.eval(fmt.Sprintf("clock.advance(%f * 1000)", seconds)) }
 
 // next moves the page's clock to when the widget wants to do something, and no further.
-func (s *site) next() {
-	s.Helper()
-	s.eval("clock.advance(Math.min(...clock.pending()))")
-}
+func (s *site) next() { s.eval("clock.advance(Math.min(...clock.pending()))") }
 
 func (s *site) eval(script string) {
 	s.Helper()
 	browsertest.Eval[chromedp.Void](s.Tab, script)
 }
 
-func (s *site) text(expression string) string {
-	s.Helper()
-	return browsertest.Eval[string](s.Tab, expression)
-}
-
 // want checks the value of an expression that is a string.
 func (s *site) want(expression, want string) {
 	s.Helper()
-	if got := s.text("String(" + expression + ")"); got != want {
+	if got := browsertest.Eval[string](s.Tab, "String("+expression+")"); got != want {
 		s.Errorf("%s is %q, want %q", expression, got, want)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -44,44 +45,53 @@ const tellShown = `
 		for (const page of await self.clients.matchAll({includeUncontrolled: true})) page.postMessage(title);
 	};`
 
-// A real browser's service worker shows notifications that were encrypted and sent, and that a push service
-// took and decrypted. DevTools takes the last step, from the push service into the browser.
-func TestABrowserShowsTheNotification(t *testing.T) {
-	t.Parallel()
-	site := http.NewServeMux()
+// openWorker opens a page of a site that registers the service worker by an address, with a script behind the worker's own, and
+// waits until the worker is active.
+func openWorker(t *testing.T, site *http.ServeMux, script, address string, prepare func(b *browsertest.Tab, url string)) (b *browsertest.Tab, url string) {
+	t.Helper()
 	file, err := os.ReadFile(workerFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	site.HandleFunc("GET /push-worker.js", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/javascript")
-		_, _ = fmt.Fprintf(w, "%s\n%s", file, tellShown)
+		_, _ = fmt.Fprintf(w, "%s\n%s", file, script)
 	})
 	site.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = fmt.Fprint(w, `<!DOCTYPE html><html lang="en"><title>site</title><link rel="icon" href="data:,">
+		_, _ = fmt.Fprintf(w, `<!DOCTYPE html><html lang="en"><title>site</title><link rel="icon" href="data:,">
 			<script>
 				window.shown = [];
 				navigator.serviceWorker.onmessage = (event) => window.shown.push(event.data);
-				navigator.serviceWorker.register("/push-worker.js");
-			</script>`)
+				navigator.serviceWorker.register(%q);
+			</script>`, address)
 	})
 	server := httptest.NewServer(site)
 	t.Cleanup(server.Close)
-
-	b := browsertest.New(t)
-	if _, err := chromedp.CallBrowser(b.Ctx, browser.SetPermission, browser.SetPermissionParams{
-		Origin: server.URL, Permission: &browser.PermissionDescriptor{Name: "notifications"}, Setting: browser.PermissionSettingGranted,
-	}); err != nil {
-		t.Fatal(err)
-	}
-	registrations := chromedp.Events(b.Ctx, serviceworker.WorkerRegistrationUpdated)
+	b, url = browsertest.New(t), server.URL
+	prepare(b, url)
 	if _, err := chromedp.Call(b.Ctx, serviceworker.Enable, cdp.Empty{}); err != nil {
 		t.Fatal(err)
 	}
-	b.Do(chromedp.Navigate(server.URL + "/"))
+	b.Do(chromedp.Navigate(url + "/"))
 	servertest.Eventually(t, "the service worker is active", func() bool {
 		return browsertest.Eval[string](b, `navigator.serviceWorker.getRegistration().then((registration) => registration?.active?.state ?? "")`) == "activated"
+	})
+	return b, url
+}
+
+// A real browser's service worker shows notifications that were encrypted and sent, and that a push service
+// took and decrypted. DevTools takes the last step, from the push service into the browser.
+func TestABrowserShowsTheNotification(t *testing.T) {
+	t.Parallel()
+	var registrations iter.Seq2[serviceworker.EventWorkerRegistrationUpdated, error]
+	b, url := openWorker(t, http.NewServeMux(), tellShown, "/push-worker.js", func(b *browsertest.Tab, url string) {
+		if _, err := chromedp.CallBrowser(b.Ctx, browser.SetPermission, browser.SetPermissionParams{
+			Origin: url, Permission: &browser.PermissionDescriptor{Name: "notifications"}, Setting: browser.PermissionSettingGranted,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		registrations = chromedp.Events(b.Ctx, serviceworker.WorkerRegistrationUpdated)
 	})
 	var registration serviceworker.RegistrationID
 	for event, err := range registrations {
@@ -97,7 +107,7 @@ func TestABrowserShowsTheNotification(t *testing.T) {
 	give := func(data string) {
 		t.Helper()
 		if _, err := chromedp.Call(b.Ctx, serviceworker.DeliverPushMessage, serviceworker.DeliverPushMessageParams{
-			Origin: server.URL, RegistrationID: registration, Data: data,
+			Origin: url, RegistrationID: registration, Data: data,
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +161,7 @@ func TestABrowserShowsTheNotification(t *testing.T) {
 		await Promise.all(work);
 		return opened.sort();
 	})()`)
-	if want := []string{server.URL + "/", server.URL + "/", server.URL + "/photos/12"}; !slices.Equal(clicked, want) {
+	if want := []string{url + "/", url + "/", url + "/photos/12"}; !slices.Equal(clicked, want) {
 		t.Errorf("three clicks opened %q, want %q", clicked, want)
 	}
 	await()
@@ -160,7 +170,7 @@ func TestABrowserShowsTheNotification(t *testing.T) {
 	rich, err := webpush.Payload(&push.Notification{
 		Title: "rich", Collapse: "rich", Data: json.RawMessage(`{"url":"/photos/12"}`),
 		Style: push.Style{
-			Image: server.URL + "/none.png", Sound: push.SoundNone,
+			Image: url + "/none.png", Sound: push.SoundNone,
 		},
 		Override: json.RawMessage(`{"actions":[{"action":"reply","title":"Reply","url":"/reply"},{"action":"like","title":"Like"}],"options":{"requireInteraction":true}}`),
 	})
@@ -181,7 +191,7 @@ func TestABrowserShowsTheNotification(t *testing.T) {
 		await Promise.all(work);
 		return opened;
 	})()`)
-	want := []string{server.URL + "/none.png,true,true,reply/Reply,like/Like", server.URL + "/reply", server.URL + "/photos/12", server.URL + "/photos/12", server.URL + "/photos/12"}
+	want := []string{url + "/none.png,true,true,reply/Reply,like/Like", url + "/reply", url + "/photos/12", url + "/photos/12", url + "/photos/12"}
 	if !slices.Equal(opened, want) {
 		t.Errorf("the notification and its clicks are %q, want %q", opened, want)
 	}
@@ -275,20 +285,12 @@ const renewals = `(async () => {
 // it takes.
 func TestABrowserRenewsItsSubscription(t *testing.T) {
 	t.Parallel()
-	file, err := os.ReadFile(workerFile)
-	if err != nil {
-		t.Fatal(err)
-	}
 	answers := make(chan int, 100) // of the back-end; 0: none
 	taken := make(chan string, 100)
 	for _, status := range []int{204, 204, 204, 503, 401, 503, 503, 429, 500, 503, 503, 503, 503, 204, 0, 204} {
 		answers <- status
 	}
 	site := http.NewServeMux()
-	site.HandleFunc("GET /push-worker.js", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/javascript")
-		_, _ = w.Write(file)
-	})
 	site.HandleFunc("PUT /devices", func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -302,21 +304,7 @@ func TestABrowserRenewsItsSubscription(t *testing.T) {
 		}
 		w.WriteHeader(status)
 	})
-	site.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = fmt.Fprint(w, `<!DOCTYPE html><html lang="en"><title>site</title><link rel="icon" href="data:,">
-			<script>navigator.serviceWorker.register("/push-worker.js?key=the-key&to=/devices");</script>`)
-	})
-	server := httptest.NewServer(site)
-	t.Cleanup(server.Close)
-	b := browsertest.New(t)
-	if _, err := chromedp.Call(b.Ctx, serviceworker.Enable, cdp.Empty{}); err != nil {
-		t.Fatal(err)
-	}
-	b.Do(chromedp.Navigate(server.URL + "/"))
-	servertest.Eventually(t, "the service worker is active", func() bool {
-		return browsertest.Eval[string](b, `navigator.serviceWorker.getRegistration().then((registration) => registration?.active?.state ?? "")`) == "activated"
-	})
+	b, _ := openWorker(t, site, "", "/push-worker.js?key=the-key&to=/devices", func(*browsertest.Tab, string) {})
 	did := evalInWorker[[]string](b, renewals)
 	failed := "waits" + strings.Repeat(", waits", 2)
 	if diff := cmp.Diff([]string{
