@@ -8,11 +8,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	yaml "github.com/oasdiff/yaml3"
-	dto "github.com/prometheus/client_model/go"
 )
 
 // The files about metrics.
@@ -25,32 +23,19 @@ const (
 	runbookURL    = "/usr/share/doc/activityd/docs/operate.md" // in the Debian package
 )
 
-type alertRules struct {
-	Groups []struct {
-		Name  string
-		Rules []alertRule
-	}
-}
-
 type alertRule struct {
-	Alert       string
-	Expr        string
-	For         string
-	Labels      map[string]string
-	Annotations map[string]string
+	Alert, Expr         string
+	Labels, Annotations map[string]string
 }
 
 func alerts(t *testing.T) (all []alertRule) {
 	t.Helper()
-	var rules alertRules
+	var rules struct{ Groups []struct{ Rules []alertRule } }
 	if err := yaml.Unmarshal([]byte(read(t, alertsFile)), &rules); err != nil {
 		t.Fatal(err)
 	}
 	for _, g := range rules.Groups {
 		all = append(all, g.Rules...)
-	}
-	if len(all) == 0 {
-		t.Fatalf("%s has no rules", alertsFile)
 	}
 	return all
 }
@@ -63,17 +48,6 @@ type dashboard struct {
 		GridPos struct{ H, W, X, Y int }
 		Targets []struct{ Expr, LegendFormat string }
 	}
-	Templating struct {
-		List []struct{ Name string }
-	}
-}
-
-func panels(t *testing.T) (d dashboard) {
-	t.Helper()
-	if err := json.Unmarshal([]byte(read(t, dashboardFile)), &d); err != nil {
-		t.Fatal(err)
-	}
-	return d
 }
 
 func read(t *testing.T, name string) string {
@@ -84,38 +58,6 @@ func read(t *testing.T, name string) string {
 	}
 	return string(text)
 }
-
-// exported is a metric of the registry: the values of each label.
-type exported struct {
-	kind   dto.MetricType
-	labels map[string][]string
-	help   string
-	names  []string // of the labels, as they are declared
-}
-
-// everything is a scrape after all that makes a series was used.
-var everything = sync.OnceValue(func() map[string]exported {
-	all := map[string]exported{
-		"up": {kind: dto.MetricType_GAUGE},
-		// TestConnectionsAreCountedByServer asserts it: there is no server here.
-		"activityd_mysql_connections": {kind: dto.MetricType_GAUGE, labels: map[string][]string{"database": nil, "server_id": nil}},
-	}
-	families, collectors := use()
-	for _, family := range families {
-		e := exported{kind: family.GetType(), labels: make(map[string][]string)}
-		for _, metric := range family.GetMetric() {
-			for _, l := range metric.GetLabel() {
-				e.labels[l.GetName()] = append(e.labels[l.GetName()], l.GetValue())
-			}
-			if len(metric.GetSummary().GetQuantile()) > 0 {
-				e.labels["quantile"] = []string{"0", "0.25", "0.5", "0.75", "1"}
-			}
-		}
-		all[family.GetName()] = e
-	}
-	describe(all, collectors...)
-	return all
-})
 
 // Prometheus adds labels when it scrapes, and the metric up.
 var scraped = []string{"job", "instance"}
@@ -128,70 +70,45 @@ var (
 	legend     = regexp.MustCompile(`\{\{\s*(?:\$labels\.)?([a-z_]+)\s*\}\}`)
 )
 
-// base returns the name of a histogram without the suffix of a series.
-func base(name string, all map[string]exported) string {
-	for _, suffix := range []string{"_bucket", "_sum", "_count"} {
-		if stem, ok := strings.CutSuffix(name, suffix); ok && all[stem].kind == dto.MetricType_HISTOGRAM {
-			return stem
-		}
-	}
-	return name
-}
-
-// faults are the metrics, labels and values in an expression, and in the text
-// beside it, that the registry does not have.
-func faults(expr, text string, all map[string]exported) (found []string) {
-	labels := slices.Clone(scraped)
+// faults are the metrics, labels and values in an expression, and in the text beside it, that are not exported.
+func faults(expr, text string) (found []string) {
+	all, labels := everything(), slices.Clone(scraped)
 	for _, name := range metricName.FindAllString(grouping.ReplaceAllString(matcher.ReplaceAllString(expr, ""), ""), -1) {
-		metric, ok := all[base(name, all)]
-		if !ok || metric.kind == dto.MetricType_HISTOGRAM && base(name, all) == name {
+		metric, ok := all[name]
+		if !ok || metric.kind == "histogram" {
 			found = append(found, "metric "+name)
 		}
 		labels = slices.AppendSeq(labels, maps.Keys(metric.labels))
-		if strings.HasSuffix(name, "_bucket") {
-			labels = append(labels, "le")
-		}
 	}
 	for _, s := range selector.FindAllStringSubmatch(expr, -1) {
-		found = append(found, selectorFaults(s[1], s[2], all)...)
-	}
-	for _, g := range grouping.FindAllStringSubmatch(expr, -1) {
-		for name := range strings.SplitSeq(g[1], ",") {
-			if name = strings.TrimSpace(name); name != "" && !slices.Contains(labels, name) {
-				found = append(found, "grouping by "+name)
+		for _, m := range matcher.FindAllStringSubmatch(s[2], -1) {
+			values, ok := all[s[1]].labels[m[1]]
+			value := map[string]string{"=": regexp.QuoteMeta(m[3]), "=~": m[3]}[m[2]]
+			if !slices.Contains(scraped, m[1]) && (!ok || value != "" && !slices.ContainsFunc(values, regexp.MustCompile("^(?:"+value+")$").MatchString)) {
+				found = append(found, s[1]+" has no "+m[0])
 			}
 		}
 	}
-	for _, l := range legend.FindAllStringSubmatch(text, -1) {
-		if !slices.Contains(labels, l[1]) {
-			found = append(found, "legend "+l[1])
+	named := func(list []string) {
+		for _, name := range list {
+			if name = strings.TrimSpace(name); name != "" && !slices.Contains(labels, name) {
+				found = append(found, "label "+name)
+			}
 		}
 	}
-	return found
-}
-
-func selectorFaults(name, matchers string, all map[string]exported) (found []string) {
-	metric := all[base(name, all)]
-	for _, m := range matcher.FindAllStringSubmatch(matchers, -1) {
-		label, op, value := m[1], m[2], m[3]
-		values, ok := metric.labels[label]
-		switch {
-		case slices.Contains(scraped, label):
-		case !ok:
-			found = append(found, name+" has no label "+label)
-		case op == "=~" && !slices.ContainsFunc(values, regexp.MustCompile("^(?:"+value+")$").MatchString),
-			op == "=" && !slices.Contains(values, value):
-			found = append(found, name+" has no "+label+" "+value)
-		}
+	for _, g := range grouping.FindAllStringSubmatch(expr, -1) {
+		named(strings.Split(g[1], ","))
+	}
+	for _, l := range legend.FindAllStringSubmatch(text, -1) {
+		named(l[1:])
 	}
 	return found
 }
 
 func TestFaultsAreFound(t *testing.T) {
 	t.Parallel()
-	all := everything()
 	for expr, want := range map[string]bool{
-		`sum by (queue) (activityd_tasks{state="dead"})`:                         true,
+		`sum by (queue) (activityd_tasks{state="dead"}) {{ $labels.queue }}`:     true,
 		`sum by (queues) (activityd_tasks)`:                                      false,
 		`activityd_tasks{state="deaf"}`:                                          false,
 		`activityd_tasks{status="dead"}`:                                         false,
@@ -199,32 +116,11 @@ func TestFaultsAreFound(t *testing.T) {
 		`sum by (le) (rate(activityd_read_seconds_bucket{source=~"in.*"}[5m]))`:  true,
 		`sum by (le) (rate(activityd_read_seconds_bucket{source=~"out.*"}[5m]))`: false,
 		`rate(activityd_read_seconds[5m])`:                                       false,
-		`rate(activityd_reads_total_count[5m])`:                                  false,
-		`sum by (le) (activityd_reads_total)`:                                    false,
+		`activityd_tasks {{nonsense}}`:                                           false,
 		`go_goroutines{job=~"$job"} + process_open_fds{instance="x"}`:            true,
 	} {
-		if got := faults(expr, "", all); (len(got) == 0) != want {
+		if got := faults(expr, expr); (len(got) == 0) != want {
 			t.Errorf("%s: faults %q, want it to be right: %v", expr, got, want)
-		}
-	}
-	if len(faults("activityd_tasks", "{{ $labels.queue }} {{state}}", all)) != 0 || len(faults("activityd_tasks", "{{nonsense}}", all)) != 1 {
-		t.Error("legends are not read")
-	}
-}
-
-func TestAlertsUseWhatIsExported(t *testing.T) {
-	t.Parallel()
-	all, names := everything(), make(map[string]bool)
-	for _, a := range alerts(t) {
-		if a.Alert == "" || names[a.Alert] {
-			t.Errorf("alert %q has no name of its own", a.Alert)
-		}
-		names[a.Alert] = true
-		if !metricName.MatchString(a.Expr) {
-			t.Errorf("%s: no metric in %q", a.Alert, a.Expr)
-		}
-		for _, f := range faults(a.Expr, a.Annotations["summary"]+a.Annotations["description"], all) {
-			t.Errorf("%s: %s", a.Alert, f)
 		}
 	}
 }
@@ -243,11 +139,11 @@ func TestAlertsFire(t *testing.T) {
 	}
 }
 
-func TestEveryAlertHasACaseInWhichItFiresAndOneInWhichItIsSilent(t *testing.T) {
+// An alert uses what is exported, has a section of the runbook, a case in which it fires and a case in which it is silent.
+func TestAlerts(t *testing.T) {
 	t.Parallel()
 	var cases struct {
 		Tests []struct {
-			Name  string
 			Rules []struct {
 				Alert string `yaml:"alertname"`
 				Fires []any  `yaml:"exp_alerts"`
@@ -257,40 +153,34 @@ func TestEveryAlertHasACaseInWhichItFiresAndOneInWhichItIsSilent(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(read(t, casesFile)), &cases); err != nil {
 		t.Fatal(err)
 	}
-	fires, silent := make(map[string]bool), make(map[string]bool)
+	tested := make(map[string]map[bool]bool) // by alert, whether it fires
 	for _, test := range cases.Tests {
 		for _, c := range test.Rules {
-			if len(c.Fires) > 0 {
-				fires[c.Alert] = true
-			} else {
-				silent[c.Alert] = true
+			if tested[c.Alert] == nil {
+				tested[c.Alert] = make(map[bool]bool)
 			}
+			tested[c.Alert][len(c.Fires) > 0] = true
 		}
 	}
-	for _, a := range alerts(t) {
-		if !fires[a.Alert] || !silent[a.Alert] {
-			t.Errorf("%s: a case in which it fires: %v; in which it is silent: %v", a.Alert, fires[a.Alert], silent[a.Alert])
-		}
-		delete(fires, a.Alert)
-		delete(silent, a.Alert)
-	}
-	if len(fires)+len(silent) > 0 {
-		t.Errorf("cases of alerts that are not there: %v, %v", fires, silent)
-	}
-}
-
-func TestAlertsHaveRunbooks(t *testing.T) {
-	t.Parallel()
 	headings := anchors(read(t, runbookFile))
 	for _, a := range alerts(t) {
-		if a.Annotations["summary"] == "" || !slices.Contains([]string{"page", "ticket"}, a.Labels["severity"]) {
-			t.Errorf("%s: summary %q, severity %q", a.Alert, a.Annotations["summary"], a.Labels["severity"])
+		if len(tested[a.Alert]) != 2 {
+			t.Errorf("%s has no name of its own, or its cases are missing: %v", a.Alert, tested[a.Alert])
+		}
+		delete(tested, a.Alert)
+		for _, f := range faults(a.Expr, a.Annotations["summary"]+a.Annotations["description"]) {
+			t.Errorf("%s: %s", a.Alert, f)
+		}
+		if a.Annotations["summary"] == "" || !slices.Contains([]string{"page", "ticket"}, a.Labels["severity"]) || !metricName.MatchString(a.Expr) {
+			t.Errorf("%s: summary %q, severity %q, expression %s", a.Alert, a.Annotations["summary"], a.Labels["severity"], a.Expr)
 		}
 		page, anchor, _ := strings.Cut(a.Annotations["runbook_url"], "#")
-		want := strings.ToLower(a.Alert)
-		if page != runbookURL || anchor != want || !slices.Contains(headings, anchor) {
+		if page != runbookURL || anchor != strings.ToLower(a.Alert) || !slices.Contains(headings, anchor) {
 			t.Errorf("%s: its runbook %q is no section of %s", a.Alert, a.Annotations["runbook_url"], runbookFile)
 		}
+	}
+	if len(tested) > 0 {
+		t.Errorf("cases of alerts that are not there: %v", tested)
 	}
 }
 
@@ -306,7 +196,10 @@ func anchors(markdown string) (all []string) {
 
 func TestTheDashboardUsesWhatIsExported(t *testing.T) {
 	t.Parallel()
-	all, d := everything(), panels(t)
+	var d dashboard
+	if err := json.Unmarshal([]byte(read(t, dashboardFile)), &d); err != nil {
+		t.Fatal(err)
+	}
 	ids := make(map[int]bool)
 	var rows []string
 	for _, p := range d.Panels {
@@ -320,7 +213,7 @@ func TestTheDashboardUsesWhatIsExported(t *testing.T) {
 			t.Errorf("panel %q shows nothing", p.Title)
 		}
 		for _, target := range p.Targets {
-			for _, f := range faults(target.Expr, target.LegendFormat, all) {
+			for _, f := range faults(target.Expr, target.LegendFormat) {
 				t.Errorf("panel %q: %s in %s", p.Title, f, target.Expr)
 			}
 		}
@@ -333,12 +226,11 @@ func TestTheDashboardUsesWhatIsExported(t *testing.T) {
 // TestThePagesNameMetricsThatAreThere: a page names no metric that is not exported.
 func TestThePagesNameMetricsThatAreThere(t *testing.T) {
 	t.Parallel()
-	all := everything()
 	others := []string{"activityd_events", "activityd_events_dead", "activityd_events_turn", "activityd_wake", "activityd_1"} // keys of Redis, a package
 	for _, page := range []string{"deploy", "http", "limits", "once", "operate", "page", "push", "queue", "setup"} {
 		text := regexp.MustCompile("(?s)```sql.*?```").ReplaceAllString(read(t, "../../docs/"+page+".md"), "") // columns and keys
 		for _, name := range metricName.FindAllString(text, -1) {
-			if _, ok := all[base(name, all)]; !ok && strings.HasPrefix(name, "activityd_") && !strings.HasSuffix(name, "_") && !slices.Contains(others, name) {
+			if _, ok := everything()[name]; !ok && strings.HasPrefix(name, "activityd_") && !strings.HasSuffix(name, "_") && !slices.Contains(others, name) {
 				t.Errorf("docs/%s.md names %s, which is not exported", page, name)
 			}
 		}

@@ -7,12 +7,10 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // pageFile is written from the code by "make pages".
@@ -69,7 +67,7 @@ var openLabels = []string{"queue", "type", "route", "method", "code", "token", "
 
 func TestThePageOfMetrics(t *testing.T) {
 	t.Parallel()
-	page := metricsPage(t, everything())
+	page := metricsPage(t)
 	if *write {
 		if err := os.WriteFile(pageFile, []byte(page), 0o644); err != nil {
 			t.Fatal(err)
@@ -81,11 +79,12 @@ func TestThePageOfMetrics(t *testing.T) {
 }
 
 // metricsPage returns the page of the program's own metrics.
-func metricsPage(t *testing.T, all map[string]exported) string {
+func metricsPage(t *testing.T) string {
 	t.Helper()
+	all := everything()
 	var page strings.Builder
 	page.WriteString(pageHead)
-	left := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return !strings.HasPrefix(name, "activityd_") })
+	left := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return !strings.HasPrefix(name, "activityd_") || all[name].help == "" })
 	for _, s := range sections {
 		fmt.Fprintf(&page, "\n## %s\n\n", s.title)
 		if s.text != "" {
@@ -97,7 +96,7 @@ func metricsPage(t *testing.T, all map[string]exported) string {
 				return false
 			}
 			e := all[name]
-			fmt.Fprintf(&page, "| `%s` | %s | %s | %s |\n", name, strings.ToLower(e.kind.String()), labelCell(e), e.help)
+			fmt.Fprintf(&page, "| `%s` | %s | %s | %s |\n", name, e.kind, labelCell(e), e.help)
 			return true
 		})
 	}
@@ -120,31 +119,4 @@ func labelCell(e exported) string {
 		}
 	}
 	return strings.Join(cells, "; ")
-}
-
-// descText is the form of [prometheus.Desc.String].
-var descText = regexp.MustCompile(`fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"),.* variableLabels: \{([^}]*)\}`)
-
-// describe adds the descriptions of collectors to all, without the type.
-func describe(all map[string]exported, collectors ...prometheus.Collector) {
-	descs := make(chan *prometheus.Desc)
-	go func() {
-		defer close(descs)
-		for _, c := range collectors {
-			c.Describe(descs)
-		}
-	}()
-	for d := range descs {
-		text := descText.FindStringSubmatch(d.String())
-		name, err := strconv.Unquote(text[1])
-		must(err)
-		help, err := strconv.Unquote(text[2])
-		must(err)
-		e, ok := all[name]
-		if !ok {
-			panic(name + " has no series, so its type is not known: use it in use_test.go")
-		}
-		e.help, e.names = help, strings.FieldsFunc(text[3], func(r rune) bool { return r == ',' })
-		all[name] = e
-	}
 }
