@@ -4,10 +4,21 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxConnections bounds the default of [Options.MaxConnections].
 const maxConnections = 10_000
+
+// defaultConnections is the bound for the limit of files that this process has.
+func defaultConnections() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return maxConnections
+	}
+	return connectionsFor(uint64(limit.Cur)) //nolint:unconvert // it is signed on FreeBSD
+}
 
 // connectionsFor returns the default for a process that may have so many files open. Half
 // of them are left to the connections to MySQL and Redis, and to further listeners.

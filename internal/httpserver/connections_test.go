@@ -3,12 +3,14 @@ package httpserver_test
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -46,24 +48,14 @@ func (l *logged) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// from returns the lines of a level and above it.
-func (l *logged) from(level slog.Level) (lines []string) {
+// lines returns the lines so far.
+func (l *logged) lines() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for line := range strings.Lines(l.buf.String()) {
-		var of slog.Level
-		_, name, _ := strings.Cut(line, "level=")
-		name, _, _ = strings.Cut(name, " ")
-		if of.UnmarshalText([]byte(name)) != nil || of >= level {
-			lines = append(lines, line)
-		}
-	}
-	return lines
+	return slices.Collect(strings.Lines(l.buf.String()))
 }
 
-func (l *logged) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
-}
+func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 // dial opens a connection and sends text.
 func dial(t *testing.T, s *httpserver.Server, text string) net.Conn {
@@ -86,12 +78,7 @@ const getHello = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	open, refused, log := newWatched(), newWatched(), &logged{}
-	s := httpserver.New(&http.Server{Handler: hello}, httpserver.Options{MaxConnections: 2, Log: log.logger(), Open: open, Refused: refused})
-	if err := s.Listen(t.Context(), "127.0.0.1:0"); err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve() }()
+	s, served := serve(t, &http.Server{Handler: hello}, httpserver.Options{MaxConnections: 2, Log: log.logger(), Open: open, Refused: refused})
 	held := []net.Conn{dial(t, s, getHello), dial(t, s, getHello)}
 	<-open.rises
 	<-open.rises
@@ -111,13 +98,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 	_ = held[0].Close()
 	<-open.falls
-	if body, err := get(t, "http", s); body != "hello" || err != nil {
-		t.Errorf("after the end of one: %q, %v", body, err)
-	}
-	if err := s.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if err := <-served; err != nil {
+	wantHello(t, "http", s)
+	if err := errors.Join(s.Shutdown(t.Context()), <-served); err != nil {
 		t.Error(err)
 	}
 	<-open.falls
@@ -125,7 +107,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if len(open.rises) != 1 || len(open.falls) != 0 || len(refused.rises) != 0 {
 		t.Errorf("%d were opened, %d closed, %d refused besides", len(open.rises), len(open.falls), len(refused.rises))
 	}
-	lines := log.from(slog.LevelInfo)
+	lines := log.lines()
 	if len(lines) != 2 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], "over_limit=1 ") ||
 		!strings.Contains(lines[1], fmt.Sprintf("over_limit=%d ", many-1)) {
 		t.Errorf("logged %q", lines)
@@ -136,26 +118,13 @@ func TestConnectionsAreBounded(t *testing.T) {
 // a header may take. That is long enough for a handshake on a busy machine.
 func TestASilentClientLosesItsPlace(t *testing.T) {
 	t.Parallel()
-	borrowed := httptest.NewTLSServer(nil)
-	borrowed.Close()
-	for scheme, server := range map[string]*http.Server{
-		"http":  {Handler: hello, ReadHeaderTimeout: 3 * time.Second},
-		"https": {Handler: hello, ReadHeaderTimeout: 3 * time.Second, TLSConfig: borrowed.TLS},
-	} {
+	for scheme, config := range map[string]*tls.Config{"http": nil, "https": borrowedTLS()} {
 		open := newWatched()
-		s := httpserver.New(server, httpserver.Options{MaxConnections: 1, Log: slog.New(slog.DiscardHandler), Open: open})
-		if err := s.Listen(t.Context(), "127.0.0.1:0"); err != nil {
-			t.Fatal(err)
-		}
-		go func() { _ = s.Serve() }()
+		s, _ := serve(t, &http.Server{Handler: hello, ReadHeaderTimeout: 3 * time.Second, TLSConfig: config},
+			httpserver.Options{MaxConnections: 1, Log: slog.New(slog.DiscardHandler), Open: open})
 		dial(t, s, "")
 		<-open.falls
-		if body, err := get(t, scheme, s); body != "hello" || err != nil {
-			t.Errorf("%s: %q, %v", scheme, body, err)
-		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		wantHello(t, scheme, s)
 	}
 }
 
@@ -184,22 +153,19 @@ func TestProtocolErrorsDoNotFillTheLog(t *testing.T) {
 			server.ErrorLog.Printf("http: TLS handshake error from 192.0.2.1:%d: %s", i, strings.Repeat("x", 10_000))
 			s.Refused("no_token")
 		}
-		if lines := log.from(slog.LevelInfo); len(lines) != 1 || !strings.Contains(lines[0], " protocol=1 ") {
+		if lines := log.lines(); len(lines) != 1 || !strings.Contains(lines[0], " protocol=1 ") {
 			t.Errorf("at once: %.500q", lines)
-		}
-		if lines := log.from(slog.LevelDebug); len(lines) < many {
-			t.Errorf("at the level debug there are %d lines", len(lines))
 		}
 		<-time.After(time.Minute)
 		synctest.Wait()
-		lines := log.from(slog.LevelInfo)
+		lines := log.lines()
 		if len(lines) != 2 || len(lines[1]) > 500 || !strings.Contains(lines[1], "level=INFO") ||
 			!strings.Contains(lines[1], fmt.Sprintf(`msg="requests refused" no_token=%d protocol=%d last="http: TLS handshake error from 192.0.2.1:%d: xxx`, many, many-1, many-1)) {
 			t.Errorf("after a minute: %.500q", lines)
 		}
 		<-time.After(10 * time.Minute)
 		synctest.Wait()
-		if lines := log.from(slog.LevelInfo); len(lines) != 2 {
+		if lines := log.lines(); len(lines) != 2 {
 			t.Errorf("when it is quiet: %.500q", lines[2:])
 		}
 		s.Refused("unmatched")
@@ -207,7 +173,7 @@ func TestProtocolErrorsDoNotFillTheLog(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		if lines := log.from(slog.LevelInfo); len(lines) != 4 || !strings.Contains(lines[2], "unmatched=1\n") || !strings.Contains(lines[3], "unmatched=1\n") {
+		if lines := log.lines(); len(lines) != 4 || !strings.Contains(lines[2], "unmatched=1\n") || !strings.Contains(lines[3], "unmatched=1\n") {
 			t.Errorf("again, and at the end: %.500q", lines[2:])
 		}
 	})
@@ -223,7 +189,7 @@ func TestFaultsOfTheServerAreLoud(t *testing.T) {
 	for range 100 {
 		server.ErrorLog.Print("http: Accept error: accept tcp: too many open files; retrying in 1s")
 	}
-	lines := log.from(slog.LevelInfo)
+	lines := log.lines()
 	if len(lines) != 3 || !strings.Contains(lines[0], "level=ERROR") || !strings.Contains(lines[1], "level=ERROR") ||
 		!strings.Contains(lines[2], "level=WARN") || !strings.Contains(lines[2], "accept_error=1") || !strings.Contains(lines[2], "too many open files") {
 		t.Errorf("logged %q", lines)

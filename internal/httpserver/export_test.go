@@ -1,7 +1,5 @@
 package httpserver
 
-import "net"
-
 // Name is the name that Listen was given.
 func (s *Server) Name() *string { return &s.name }
 
@@ -10,6 +8,3 @@ func DefaultConnections() int { return defaultConnections() }
 
 // ConnectionsFor is the bound of a process that may have so many files open.
 func ConnectionsFor(files uint64) int { return connectionsFor(files) }
-
-// Bound returns a listener as Serve has it.
-func (s *Server) Bound(l net.Listener) net.Listener { return &bounded{Listener: l, server: s} }

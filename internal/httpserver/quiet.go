@@ -2,6 +2,8 @@ package httpserver
 
 import (
 	"bytes"
+	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -27,13 +29,8 @@ type summary struct {
 func (s *summary) count(kind, detail string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.counts == nil {
-		s.counts = make(map[string]int)
-	}
 	s.counts[kind]++
-	if detail != "" {
-		s.last = detail
-	}
+	s.last = cmp.Or(detail, s.last)
 	if s.timer == nil {
 		s.write()
 	}
@@ -66,13 +63,9 @@ func (s *summary) write() {
 func (s *summary) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.timer != nil {
-		s.timer.Stop()
-	}
 	s.write()
 	if s.timer != nil {
 		s.timer.Stop()
-		s.timer = nil
 	}
 }
 
@@ -89,17 +82,8 @@ func (e errorLog) Write(line []byte) (int, error) {
 	case bytes.HasPrefix(line, []byte("http: panic serving")), bytes.HasPrefix(line, []byte("http2: panic serving")):
 		log = s.options.Log.Error
 	default:
-		s.refusedRequests.count("protocol", clip(text))
+		s.refusedRequests.count("protocol", fmt.Sprintf("%.200s", text)) // a client chooses it
 	}
 	log(text)
 	return len(line), nil
-}
-
-// clip bounds the text that a client can have logged.
-func clip(s string) string {
-	const maxText = 200 // bytes
-	if len(s) > maxText {
-		return s[:maxText] + "…"
-	}
-	return s
 }

@@ -57,8 +57,8 @@ func New(hs *http.Server, o Options) *Server {
 	}
 	s := &Server{
 		http: hs, options: o, tls: hs.TLSConfig != nil, // net/http may set it later
-		refusedConnections: summary{log: o.Log.Warn, message: "connections refused"},
-		refusedRequests:    summary{log: o.Log.Info, message: "requests refused"},
+		refusedConnections: summary{log: o.Log.Warn, message: "connections refused", counts: make(map[string]int)},
+		refusedRequests:    summary{log: o.Log.Info, message: "requests refused", counts: make(map[string]int)},
 	}
 	hs.ErrorLog, hs.ConnState = log.New(errorLog{s}, "", 0), s.connState
 	return s

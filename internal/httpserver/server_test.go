@@ -17,9 +17,9 @@ import (
 func TestMain(m *testing.M) { servertest.Main(m) }
 
 // serve serves until the test ends, and returns the result of Serve.
-func serve(t *testing.T, server *http.Server) (s *httpserver.Server, served chan error) {
+func serve(t *testing.T, server *http.Server, o httpserver.Options) (s *httpserver.Server, served chan error) {
 	t.Helper()
-	s, served = httpserver.New(server, httpserver.Options{}), make(chan error, 1)
+	s, served = httpserver.New(server, o), make(chan error, 1)
 	if s.Addr() != nil || s.Serve() == nil {
 		t.Error("it has an address, or serves, before Listen")
 	}
@@ -31,56 +31,53 @@ func serve(t *testing.T, server *http.Server) (s *httpserver.Server, served chan
 	return s, served
 }
 
-// get asks for the page of a server, on a connection of its own.
-func get(t *testing.T, scheme string, s *httpserver.Server) (body string, err error) {
+// wantHello asks for the page of a server, on a connection of its own.
+func wantHello(t *testing.T, scheme string, s *httpserver.Server) {
 	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	response, err := (&http.Client{Transport: transport}).Get(scheme + "://" + s.Addr().String())
 	if err != nil {
-		return "", err
+		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	all, err := io.ReadAll(response.Body)
-	return string(all), err
+	if body, err := io.ReadAll(response.Body); string(body) != "hello" || err != nil {
+		t.Errorf("%q, %v", body, err)
+	}
 }
 
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 
+// borrowedTLS has a certificate.
+func borrowedTLS() *tls.Config {
+	server := httptest.NewTLSServer(nil)
+	server.Close()
+	return server.TLS
+}
+
+// The port is taken while a server has it, and free afterwards, also when the server never came to serving.
 func TestServe(t *testing.T) {
 	t.Parallel()
-	s, served := serve(t, &http.Server{Handler: hello})
-	if body, err := get(t, "http", s); body != "hello" || err != nil {
-		t.Errorf("%q, %v", body, err)
-	}
-	for range 2 {
-		if err := s.Shutdown(t.Context()); err != nil {
-			t.Errorf("Shutdown = %v", err)
+	for scheme, config := range map[string]*tls.Config{"http": nil, "https": borrowedTLS()} {
+		s, served := serve(t, &http.Server{Handler: hello, TLSConfig: config}, httpserver.Options{})
+		wantHello(t, scheme, s)
+		second := httpserver.New(&http.Server{}, httpserver.Options{})
+		if err := second.Listen(t.Context(), s.Addr().String()); err == nil || !strings.Contains(err.Error(), s.Addr().String()) {
+			t.Errorf("Listen = %v, want an error that names the address", err)
 		}
-	}
-	if err := <-served; err != nil {
-		t.Errorf("Serve = %v", err)
-	}
-}
-
-func TestTLS(t *testing.T) {
-	t.Parallel()
-	borrowed := httptest.NewTLSServer(nil)
-	borrowed.Close()
-	s, _ := serve(t, &http.Server{Handler: hello, TLSConfig: borrowed.TLS})
-	if body, err := get(t, "https", s); body != "hello" || err != nil {
-		t.Errorf("%q, %v", body, err)
-	}
-}
-
-func TestATakenPortIsAnError(t *testing.T) {
-	t.Parallel()
-	first := listen(t, "127.0.0.1:0", nil)
-	second := httpserver.New(&http.Server{}, httpserver.Options{})
-	if err := second.Listen(t.Context(), first.Addr().String()); err == nil || !strings.Contains(err.Error(), first.Addr().String()) {
-		t.Errorf("Listen = %v, want an error that names the address", err)
-	}
-	if err := second.Close(); err != nil {
-		t.Errorf("closing what never listened: %v", err)
+		for range 2 {
+			if err := s.Shutdown(t.Context()); err != nil {
+				t.Errorf("Shutdown = %v", err)
+			}
+		}
+		if err := <-served; err != nil {
+			t.Errorf("Serve = %v", err)
+		}
+		for range 2 {
+			never := listen(t, s.Addr().String(), nil)
+			if err := errors.Join(never.Close(), never.Close(), never.Serve(), second.Close()); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }
 
@@ -91,10 +88,13 @@ func TestShutdownWaitsAndThenCutsOff(t *testing.T) {
 		close(entered)
 		<-r.Context().Done()
 		close(left)
-	})})
+	})}, httpserver.Options{})
 	answered := make(chan error, 1)
 	go func() {
-		_, err := get(t, "http", s)
+		response, err := http.Get("http://" + s.Addr().String())
+		if err == nil {
+			_ = response.Body.Close()
+		}
 		answered <- err
 	}()
 	<-entered
@@ -116,25 +116,5 @@ func TestShutdownWaitsAndThenCutsOff(t *testing.T) {
 	<-left
 	if err := <-answered; err == nil {
 		t.Error("the request was answered")
-	}
-}
-
-// The listener is closed, also when it never came to serving.
-func TestThePortIsFreeAfterwards(t *testing.T) {
-	t.Parallel()
-	for name, stop := range map[string]func(*httpserver.Server) error{
-		"Close":    (*httpserver.Server).Close,
-		"Shutdown": func(s *httpserver.Server) error { return s.Shutdown(t.Context()) },
-	} {
-		s := listen(t, "127.0.0.1:0", nil)
-		for range 2 {
-			if err := stop(s); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
-		if err := s.Serve(); err != nil {
-			t.Errorf("%s: serving afterwards: %v", name, err)
-		}
-		_ = listen(t, s.Addr().String(), nil)
 	}
 }

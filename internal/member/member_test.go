@@ -52,20 +52,6 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-func FuzzParse(f *testing.F) {
-	f.Add("1")
-	f.Add("18446744073709551616")
-	f.Fuzz(func(t *testing.T, s string) {
-		id, err := member.Parse(s)
-		if (err == nil) != (id != 0) {
-			t.Fatalf("Parse(%q) = %d, %v", s, id, err)
-		}
-		if err == nil && id.String() != s {
-			t.Fatalf("Parse(%q) = %d: a second spelling", s, id)
-		}
-	})
-}
-
 // An accepted text is the only spelling of its id, and a refused text changes nothing.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{`"1"`, `1`, `"\u0031"`, `18446744073709551616`, `null`, `"`, ``, `1e3`, `" 1"`} {

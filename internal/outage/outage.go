@@ -29,21 +29,20 @@ type Log struct {
 	once         bool   // while it lasts, no line is written again
 
 	answered atomic.Int64 // when the last call succeeded, unix nanoseconds
-	failing  atomic.Bool
+	doubted  atomic.Bool  // it fails, or there is an apart: a success says something
 
 	mu       sync.Mutex
+	failing  bool
 	since    time.Time // when it began to fail
 	ended    time.Time // when it last did so no more
 	logged   time.Time // when the last line about failures was written; zero: the next failure writes a line
 	failures int       // since then
 	open     bool      // of this outage there is a line
 
-	// apart is a failure of a call that began before the last success; nil: there is
-	// none, or it was looked at. doubted says so without mu.
+	// apart is a failure of a call that began before the last success; nil: there is none, or it was looked at.
 	apart     error
 	apartAt   time.Time
 	apartTold time.Time // when the last line about an apart was written
-	doubted   atomic.Bool
 }
 
 // New returns a Log of a server, "MySQL" say, that answers as far as is known.
@@ -74,24 +73,28 @@ func (o *Log) Report(ctx context.Context, began time.Time, err error) {
 	now := time.Now()
 	if err == nil {
 		o.answered.Store(now.UnixNano())
-		if o.failing.Load() || o.doubted.Load() {
-			o.succeed(ctx, began, now)
+		if !o.doubted.Load() {
+			return
 		}
-		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if began.UnixNano() < o.answered.Load() {
-		if o.apart == nil && !o.failing.Load() && began.After(o.ended) { // else an outage explains it
-			o.apart, o.apartAt = err, now
-			o.doubted.Store(true)
-		}
-		return
+	switch {
+	case err == nil:
+		o.succeed(ctx, began, now)
+	case began.UnixNano() >= o.answered.Load():
+		o.fail(ctx, now, err)
+	case o.apart == nil && !o.failing && began.After(o.ended): // else an outage explains it
+		o.apart, o.apartAt = err, now
 	}
+	o.doubted.Store(o.failing || o.apart != nil)
+}
+
+// fail takes note of a failure of a call that began after the last success.
+func (o *Log) fail(ctx context.Context, now time.Time, err error) {
 	o.apart = nil // the server answers nothing
-	o.doubted.Store(false)
-	if !o.failing.Swap(true) {
-		o.since, o.failures = now, 0
+	if !o.failing {
+		o.failing, o.since, o.failures = true, now, 0
 		if now.Sub(o.ended) >= calm {
 			o.logged = time.Time{}
 		}
@@ -105,21 +108,17 @@ func (o *Log) Report(ctx context.Context, began time.Time, err error) {
 
 // succeed takes note of a success while the server fails, or after a failure apart.
 func (o *Log) succeed(ctx context.Context, began, now time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	if o.apart != nil && !began.Before(o.apartAt) {
 		if now.Sub(o.apartTold) >= Every {
 			o.apartTold = now
 			o.log.WarnContext(ctx, "call failed while the server answers others", "error", o.apart)
 		}
 		o.apart = nil
-		o.doubted.Store(false)
 	}
-	if !o.failing.Load() || began.Before(o.since) {
+	if !o.failing || began.Before(o.since) {
 		return
 	}
-	o.failing.Store(false)
-	o.ended = now
+	o.failing, o.ended = false, now
 	if o.open {
 		o.open = false
 		o.log.InfoContext(ctx, o.ends, "after", now.Sub(o.since).Round(time.Millisecond), "failures", o.failures)
