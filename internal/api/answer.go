@@ -1,7 +1,6 @@
 package api
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -85,16 +84,6 @@ func each[In, Out any](in []In, convert func(In) Out) []Out {
 // list is the answer {"name":[…]}.
 func list[In, Out any](name string, in []In, convert func(In) Out) map[string][]Out {
 	return map[string][]Out{name: each(in, convert)}
-}
-
-// serverTiming is the value of a Server-Timing header, in milliseconds.
-func serverTiming(steps []recent.Step, total time.Duration) string {
-	text := make([]byte, 0, 80)
-	for _, s := range steps {
-		text = append(append(text, s.Name...), ";dur="...)
-		text = append(strconv.AppendFloat(text, s.Milliseconds, 'f', 2, 64), ", "...)
-	}
-	return string(strconv.AppendFloat(append(text, "total;dur="...), milliseconds(total), 'f', 2, 64))
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

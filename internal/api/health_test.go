@@ -134,7 +134,7 @@ func TestHEADIsGET(t *testing.T) {
 		return response, len(body)
 	}
 	for _, path := range []string{
-		readPath, readPath + "?limit=none", devicesPath, settingsPath, mutesPath, mePath, "/healthz", "/readyz", "/", "/openapi.yaml", "/widget.js", "/none", "/v1/tasks",
+		readPath, readPath + "?limit=none", devicesPath, settingsPath, mutesPath, mePath, "/healthz", "/readyz", "/openapi.yaml", "/widget.js", "/none", "/v1/tasks",
 	} {
 		get, size := ask(http.MethodGet, path)
 		head, none := ask(http.MethodHead, path)
@@ -181,7 +181,7 @@ func TestOperatorsSeeHowFarBehindTasksAre(t *testing.T) {
 		c.Behind = func() *api.Behind { return &behind }
 	})
 	g.reader.explain = func(context.Context, contacts.Viewer, int) (recent.Answer, error) {
-		trace := recent.Trace{Candidates: []recent.Candidate{}, Proof: recent.ByNext, Steps: []recent.Step{}}
+		trace := recent.Trace{Candidates: []recent.Candidate{}, Proof: recent.ByNext}
 		return recent.Answer{Source: recent.FromIndex, Trace: trace}, nil
 	}
 	for _, c := range []struct{ path, secret, want, without string }{

@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
@@ -39,7 +38,6 @@ func (s *Server) recentContactPhotos(c *call) (any, error) {
 	if q.explain {
 		read = s.cfg.Reader.Explain
 	}
-	start := time.Now()
 	a, err := read(c.Request().Context(), q.viewer, q.limit)
 	if err != nil {
 		return nil, fmt.Errorf("reading for viewer %s: %w", q.viewer.ID, err)
@@ -53,7 +51,6 @@ func (s *Server) recentContactPhotos(c *call) (any, error) {
 		if behind := s.cfg.Behind(); behind != nil {
 			body.SetBehind(behind.Longest)
 		}
-		c.Response().Header().Set("Server-Timing", serverTiming(a.Trace.Steps, time.Since(start)))
 	}
 	return body, nil
 }

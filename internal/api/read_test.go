@@ -38,11 +38,6 @@ func goodAnswer() recent.Answer {
 				{Contact: 98765, Score: 1363665432, Newest: contacts.Photo{ID: math.MaxUint64, DateUpload: 1363665432}, Verdict: recent.Chosen},
 				{Contact: 4, Score: 1363660000, Verdict: recent.NotLooked},
 			},
-			Steps: []recent.Step{
-				{Name: "redis", Milliseconds: 0.21},
-				{Name: "first", Milliseconds: 0.40},
-				{Name: "others", Milliseconds: 0.30},
-			},
 		},
 	}
 }

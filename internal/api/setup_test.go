@@ -46,7 +46,7 @@ func (f *fakeReader) Explain(ctx context.Context, v contacts.Viewer, limit int) 
 	}
 	a, err := f.read(ctx, v, limit)
 	a.Trace.Proof = cmp.Or(a.Trace.Proof, recent.ByWalk)
-	a.Trace.Candidates, a.Trace.Steps = append([]recent.Candidate{}, a.Trace.Candidates...), append([]recent.Step{}, a.Trace.Steps...)
+	a.Trace.Candidates = append([]recent.Candidate{}, a.Trace.Candidates...)
 	return a, err
 }
 

@@ -192,3 +192,13 @@ const need, headroom = 10, 20
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
+
+// traced adds the candidates to each answer, for the page.
+type traced struct{ *recent.Reader }
+
+// Read implements [Reader].
+func (r traced) Read(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error) {
+	a, err := r.Reader.Read(ctx, v, limit)
+	a.Trace.Candidates = a.Candidates()
+	return a, err
+}

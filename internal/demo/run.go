@@ -59,7 +59,7 @@ func Run(ctx context.Context, o Options, out io.Writer, log *slog.Logger) (err e
 		return fmt.Errorf("make the site: %w", err)
 	}
 	d := New(Config{
-		World: w, Site: b.site, Reader: b.reader, Plain: b.plain, PlainName: b.plainName, Engine: b.engine,
+		World: w, Site: b.site, Reader: traced{b.reader}, Plain: b.plain, PlainName: b.plainName, Engine: b.engine,
 		Wipe: func(ctx context.Context) error { return b.redis.FlushDB(ctx).Err() },
 		Rate: o.Rate, Log: log, MySQL: b.mysql, Phones: b.phones, Console: b.console,
 	})

@@ -239,12 +239,12 @@ func (h *history) judgeAtRest() error {
 	const rounds = 2
 	for round := range rounds {
 		for _, viewer := range h.viewers {
-			trace, err := h.readAtRest(viewer, nil)
+			answer, err := h.readAtRest(viewer, nil)
 			if err != nil {
 				return err
 			}
 			if round == rounds-1 {
-				if err := h.judgeMended(viewer, trace); err != nil {
+				if err := h.judgeMended(viewer, answer); err != nil {
 					return err
 				}
 			}
@@ -257,21 +257,21 @@ func (h *history) judgeAtRest() error {
 }
 
 // readAtRest reads without a stop.
-func (h *history) readAtRest(viewer member.ID, fault error) (recent.Trace, error) {
+func (h *history) readAtRest(viewer member.ID, fault error) (recent.Answer, error) {
 	r := h.newRequest(viewer, 3, fault)
 	r.read(h.ctx, h.newReader())
-	return r.got.Trace, h.done(r)
+	return r.got, h.done(r)
 }
 
 // judgeMended: a read whose predecessor's hints have been followed looks at no
 // ghost, and finds a set if there is anybody to be in it.
-func (h *history) judgeMended(viewer member.ID, t recent.Trace) error {
-	for _, c := range t.Candidates {
+func (h *history) judgeMended(viewer member.ID, a recent.Answer) error {
+	for _, c := range a.Candidates() {
 		if c.Verdict == recent.NotContact && !c.Broadcast {
 			return violation("%s is no contact of %s, but still in its set after a read that looked at it", c.Contact, viewer)
 		}
 	}
-	if t.WalkReason == recent.SetMissing && h.world.members[viewer] && h.world.indexable(viewer) {
+	if a.Trace.WalkReason == recent.SetMissing && h.world.members[viewer] && h.world.indexable(viewer) {
 		return violation("the set of %s is still missing after a read that asked for it", viewer)
 	}
 	return nil

@@ -57,7 +57,7 @@ func (s *stage) done(r *request) error {
 		s.counted.faulted++
 	case r.got.Source == recent.FromIndex:
 		s.counted.indexed++
-		if slices.ContainsFunc(r.got.Trace.Candidates, func(c recent.Candidate) bool { return c.Broadcast && c.Verdict == recent.Chosen }) {
+		if slices.ContainsFunc(r.got.Candidates(), func(c recent.Candidate) bool { return c.Broadcast && c.Verdict == recent.Chosen }) {
 			s.counted.fromRow++
 		}
 	default:

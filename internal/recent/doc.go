@@ -33,8 +33,7 @@
 //
 // # Explanations
 //
-// An answer carries the [Trace] of the read that found it, which [Reader.Explain] completes: as JSON for the API, and by
-// [Answer.Explanation] in words. It is for operators only. Scores are dates of last uploads, perhaps of hidden photos,
-// and decide whether a walk was needed; a verdict tells a block from nothing to show. So viewers get no explanation, and
-// neither the source of an answer nor its time. How long an answer takes to arrive cannot be hidden.
+// [Reader.Explain] adds to an answer the [Trace] of the candidates, as JSON for the API, and by [Answer.Explanation] in
+// words. It is for operators only: a score may be the date of a hidden photo, and a verdict tells a block from nothing to
+// show. So viewers get neither the source of an answer nor its time. How long an answer takes to arrive cannot be hidden.
 package recent

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -15,15 +14,12 @@ import (
 // Trace is how an answer was found. It is for operators: a score is the date of an upload, perhaps of a photo that the
 // viewer may not see.
 type Trace struct {
-	// Candidates are the set, and the broadcast members that the read found, most recent upload first; at the end is the
-	// contact that a walk chose, if it is neither.
-	Candidates []Candidate `json:"candidates"`
+	Candidates []Candidate `json:"candidates"` // as [Answer.Candidates] has them; nil but for [Reader.Explain]
 	Proof      Proof       `json:"proof"`
 	// Bound is in unix seconds: no contact that was not looked at has uploaded later. 0: all were looked at.
 	Bound      uint64             `json:"bound"`
 	WalkReason Reason             `json:"walk_reason,omitzero"` // "": no walk was needed
 	Walk       contacts.WalkTrace `json:"walk,omitzero"`
-	Steps      []Step             `json:"steps"` // in order
 }
 
 // Candidate is a contact, with the facts that the read found out about it.
@@ -79,38 +75,26 @@ const (
 	NotLooked  Verdict = "not looked at"   // its score is below the bound
 )
 
-// Step is a round trip of a read, or a wait.
-type Step struct {
-	Name         string  `json:"name"` // "redis", "first", "others", "winner", "walk", "details"
-	Milliseconds float64 `json:"ms"`
-}
-
-// step notes a step that ended now, and when the next begins.
-func (t *Trace) step(name string, began *time.Time) {
-	now := time.Now()
-	t.Steps = append(t.Steps, Step{name, float64(now.Sub(*began).Microseconds()) / 1000})
-	*began = now
-}
-
 // Explain is [Reader.Read] with a further statement, for how the candidates stand with the viewer.
 func (r *Reader) Explain(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
 	a, err := r.Read(ctx, v, limit)
-	t := &a.Trace
-	if err != nil || len(t.Candidates) == 0 {
-		return a, err
+	if err != nil {
+		return Answer{}, err
 	}
-	owners := make([]member.ID, len(t.Candidates))
-	for i, c := range t.Candidates {
+	a.Trace.Candidates = a.Candidates()
+	if len(a.Trace.Candidates) == 0 {
+		return a, nil
+	}
+	owners := make([]member.ID, len(a.Trace.Candidates))
+	for i, c := range a.Trace.Candidates {
 		owners[i] = c.Contact
 	}
-	began := time.Now()
 	details, err := r.store.Details(ctx, v, owners)
 	if err != nil {
 		return Answer{}, fmt.Errorf("explaining the answer for %s: %w", v.ID, err)
 	}
-	t.step("details", &began)
 	for i, d := range details {
-		c := &t.Candidates[i]
+		c := &a.Trace.Candidates[i]
 		c.Now = &d
 		if c.Verdict == Nothing && (d.Blocks || d.Blocked) {
 			c.Verdict = Blocked
@@ -119,9 +103,10 @@ func (r *Reader) Explain(ctx context.Context, v contacts.Viewer, limit int) (Ans
 	return a, nil
 }
 
-// candidates are all that a read saw, with the verdicts.
-func (rd *reading) candidates() []Candidate {
-	list := make([]Candidate, 0, len(rd.set)+len(rd.broadcasts)) // [] in JSON
+// Candidates are the set, and the broadcast members that the read found, most recent upload first; at the end is the
+// contact that a walk chose, if it is neither.
+func (a Answer) Candidates() []Candidate {
+	list := make([]Candidate, 0, len(a.set)+len(a.broadcasts)) // [] in JSON
 	of := func(id member.ID) *Candidate {
 		i := slices.IndexFunc(list, func(c Candidate) bool { return c.Contact == id })
 		if i < 0 {
@@ -129,28 +114,26 @@ func (rd *reading) candidates() []Candidate {
 		}
 		return &list[i]
 	}
-	for _, e := range rd.set {
+	for _, e := range a.set {
 		c := of(e.Contact)
 		c.InSet, c.Score = true, e.Score
 	}
-	for _, b := range rd.broadcasts {
+	for _, b := range a.broadcasts {
 		c := of(b.ID)
 		c.Broadcast, c.Score = true, max(c.Score, b.LastUpload)
 	}
 	slices.SortStableFunc(list, func(x, y Candidate) int { return cmp.Compare(y.Score, x.Score) })
-	for _, s := range rd.standings {
-		switch c := of(s.Owner); {
-		case !s.IsContact:
+	for _, s := range a.standings {
+		c := of(s.Owner)
+		if c.Verdict = Nothing; !s.IsContact {
 			c.Verdict = NotContact
-		case s.Newest == nil:
-			c.Verdict = Nothing
-		default:
+		} else if s.Newest != nil {
 			c.Verdict, c.Newest = Older, *s.Newest
 		}
 	}
-	if rd.Contact != nil {
-		c := of(rd.Contact.ID)
-		c.Verdict, c.Newest = Chosen, contacts.Photo{ID: rd.Photos[0].ID, DateUpload: rd.Photos[0].DateUpload}
+	if a.Contact != nil {
+		c := of(a.Contact.ID)
+		c.Verdict, c.Newest = Chosen, contacts.Photo{ID: a.Photos[0].ID, DateUpload: a.Photos[0].DateUpload}
 	}
 	return list
 }
@@ -160,7 +143,7 @@ type Explanation struct {
 	Headline   string
 	Head       []string    // the columns of the table of candidates
 	Candidates [][]string  // its rows
-	Facts      [][2]string // names and values: the proof, the walk, how far behind the sets may be, the timings
+	Facts      [][2]string // names and values: the proof, the walk, how far behind the sets may be
 }
 
 // Explanation tells the answer to viewer, and why. behind is how far behind the sets may be, in seconds; nil: that does
@@ -180,17 +163,12 @@ func (a Answer) Explanation(viewer member.ID, behind *float64) Explanation {
 		x.Candidates = append(x.Candidates, c.cells())
 	}
 	if t.WalkReason != "" {
-		x.Facts = append(x.Facts, [2]string{"walk", fmt.Sprintf("%s; contacts looked at: %d, statements: %d",
-			t.WalkReason, t.Walk.LookedAt, t.Walk.Statements)})
+		walk := fmt.Sprintf("%s; contacts looked at: %d, statements: %d", t.WalkReason, t.Walk.LookedAt, t.Walk.Statements)
+		x.Facts = append(x.Facts, [2]string{"walk", walk})
 	}
 	if behind != nil {
 		x.Facts = append(x.Facts, [2]string{"behind", fmt.Sprintf("by up to %.1f s, the wait of the oldest task that may change a set", *behind)})
 	}
-	var steps []string
-	for _, s := range t.Steps {
-		steps = append(steps, fmt.Sprintf("%s %.2f ms", s.Name, s.Milliseconds))
-	}
-	x.Facts = append(x.Facts, [2]string{"timings", strings.Join(steps, ", ")})
 	return x
 }
 
@@ -211,10 +189,9 @@ func (c Candidate) cells() []string {
 	if h := c.Now.Hidden; h != nil {
 		hidden = fmt.Sprintf("%s %s", date(h.DateUpload), h.Visibility)
 	}
-	switch {
-	case c.Broadcast && !c.InSet:
+	if c.Broadcast && !c.InSet {
 		verdict += ": a broadcast member"
-	case !c.InSet:
+	} else if !c.InSet {
 		verdict += ": found by the walk"
 	}
 	grants := map[[2]bool]string{{true, true}: "friend,family", {true, false}: "friend", {false, true}: "family", {}: "-"}

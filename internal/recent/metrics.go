@@ -24,25 +24,18 @@ var (
 	readWalks = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "activityd_read_walks_total", Help: "Reads answered by a walk through MySQL, by the reason for it.",
 	}, []string{"reason"})
-	walksInFlight = promauto.NewGauge(prometheus.GaugeOpts{
-		Name: "activityd_walks_in_flight", Help: "Walks through MySQL under way: half as many as activityd_reads_limit allows, and one for the audit.",
-	})
 )
 
 // fromNowhere is the source of a read that failed.
 const fromNowhere Source = "none"
 
-// failures are the results of reads that failed, each with its error; any further error is "other".
+// failures are the results of reads that failed, each with its error; nil stands for any further error.
 var failures = []struct {
 	err    error
 	result string
 }{
-	{contacts.ErrNoMember, "no_member"},
-	{ErrBusy, "busy"},
-	{mysql.ErrUnavailable, "unavailable"},
-	{context.DeadlineExceeded, "timeout"},
-	{context.Canceled, "cancelled"},
-	{nil, "other"},
+	{contacts.ErrNoMember, "no_member"}, {ErrBusy, "busy"}, {mysql.ErrUnavailable, "unavailable"},
+	{context.DeadlineExceeded, "timeout"}, {context.Canceled, "cancelled"}, {nil, "other"},
 }
 
 func init() { // the known series begin with 0

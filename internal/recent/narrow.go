@@ -73,7 +73,7 @@ func (rd *reading) compare(ctx context.Context) (Reason, error) {
 		owners[i] = e.Contact
 	}
 	c, err := rd.store.Compare(ctx, rd.viewer, owners, rd.low())
-	if rd.step("others"); err != nil {
+	if err != nil {
 		return "", err
 	}
 	rd.broadcasts, rd.standings = append(rd.broadcasts, c.Broadcasts...), c.Standings
@@ -97,7 +97,7 @@ func (rd *reading) compare(ctx context.Context) (Reason, error) {
 		return BestTooOld, nil
 	}
 	look, err := rd.store.Look(ctx, rd.viewer, best.Owner, rd.limit, rd.set[0].Score)
-	if rd.step("winner"); err != nil {
+	if err != nil {
 		return "", err
 	}
 	if len(look.Photos) == 0 || look.Photos[0].ID != best.Newest.ID {
@@ -110,7 +110,6 @@ func (rd *reading) compare(ctx context.Context) (Reason, error) {
 // look asks for the photos of a member, and for the broadcast members about s.
 func (rd *reading) look(ctx context.Context, at member.ID) (contacts.Look, error) {
 	look, err := rd.store.Look(ctx, rd.viewer, at, rd.limit, rd.set[0].Score)
-	rd.step("first")
 	rd.broadcasts = append(rd.broadcasts, look.Above...)
 	return look, err
 }

@@ -31,6 +31,10 @@ type Answer struct {
 
 	Source Source
 	Trace  Trace
+
+	set        []index.Entry       // S, highest score first
+	broadcasts []contacts.Contact  // among the viewer's contacts
+	standings  []contacts.Standing // of a comparison
 }
 
 // Index proposes where to look.
@@ -90,54 +94,38 @@ func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (a Answ
 	}
 	defer func() { place.Leave(a.Trace.Proof == ByNext) }()
 	began := time.Now()
-	rd := &reading{Reader: r, viewer: v, limit: limit, place: place, stepped: began}
-	err = rd.answer(ctx)
+	rd := &reading{Reader: r, viewer: v, limit: limit, place: place}
+	why, err := rd.readSet(ctx)
+	if err == nil && why == "" {
+		why, err = rd.narrow(ctx)
+	}
+	if rd.Source = FromIndex; err == nil && why != "" {
+		rd.Source, rd.Trace.WalkReason = FromDatabase, why
+		err = rd.walk(ctx)
+	}
 	if !r.options.Uncounted {
 		count(rd.Answer, err, time.Since(began))
 	}
 	if err != nil {
 		return Answer{}, fmt.Errorf("recent photos for %s: %w", v.ID, err)
 	}
-	rd.Trace.Candidates = rd.candidates()
 	return rd.Answer, nil
 }
 
-// reading is a read under way: its answer so far, and all that it saw.
+// reading is a read under way.
 type reading struct {
 	*Reader
-	Answer
+	Answer // so far
 
-	viewer  contacts.Viewer
-	limit   int
-	place   *admit.Place
-	stepped time.Time // when the last step ended
-
-	set        []index.Entry       // S, highest score first, not empty
-	broadcasts []contacts.Contact  // among the viewer's contacts
-	standings  []contacts.Standing // of a comparison
+	viewer contacts.Viewer
+	limit  int
+	place  *admit.Place
 }
 
-func (rd *reading) step(name string) { rd.Trace.step(name, &rd.stepped) }
-
-// answer answers by the set, or else by a walk.
-func (rd *reading) answer(ctx context.Context) error {
-	why, err := rd.readSet(ctx)
-	if err == nil && why == "" {
-		why, err = rd.narrow(ctx)
-	}
-	rd.Source = FromIndex
-	if err == nil && why != "" {
-		rd.Source, rd.Trace.WalkReason = FromDatabase, why
-		err = rd.walk(ctx)
-	}
-	return err
-}
-
-// readSet reads the set. A reason says why it cannot be used.
+// readSet reads the set. A reason says why it cannot be used; a set that is behind is used where there is no room for a walk.
 func (rd *reading) readSet(ctx context.Context) (Reason, error) {
 	set, err := rd.index.Candidates(ctx, rd.viewer.ID)
 	rd.set = set
-	rd.step("redis")
 	isBehind := errors.Is(err, index.ErrBehind)
 	switch {
 	case ctx.Err() != nil:
@@ -164,10 +152,8 @@ func (rd *reading) walk(ctx context.Context) error {
 	if !rd.place.Walk() {
 		return ErrBusy
 	}
-	walksInFlight.Inc()
-	defer walksInFlight.Dec()
 	walked, err := rd.store.Walk(ctx, rd.viewer, rd.limit)
-	if rd.step("walk"); err != nil {
+	if err != nil {
 		return fmt.Errorf("walk (%s): %w", why, err)
 	}
 	switch {

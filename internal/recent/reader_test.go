@@ -24,7 +24,7 @@ func TestTheCommonReadIsOneQuery(t *testing.T) {
 	got := b.read(t, 15, recent.FromIndex)
 	b.called(t, "look at 15")
 	b.hinted(t)
-	if c := got.Trace.Candidates; c[0].Verdict != recent.Chosen || c[0].Newest.DateUpload != 500 || c[1].Verdict != recent.NotLooked {
+	if c := got.Candidates(); c[0].Verdict != recent.Chosen || c[0].Newest.DateUpload != 500 || c[1].Verdict != recent.NotLooked {
 		t.Errorf("trace %+v", c)
 	}
 }
@@ -98,7 +98,7 @@ func TestTheFirstHasOnlyPrivatePhotosOfLate(t *testing.T) {
 	b.contact(13, 700)
 	got := b.read(t, 12, recent.FromIndex)
 	b.called(t, "look at 11", "compare 3", "look at 12")
-	if c := got.Trace.Candidates; c[0].Verdict != recent.Older || c[0].Newest.DateUpload != 100 || c[1].Verdict != recent.Chosen || c[2].Verdict != recent.Older {
+	if c := got.Candidates(); c[0].Verdict != recent.Older || c[0].Newest.DateUpload != 100 || c[1].Verdict != recent.Chosen || c[2].Verdict != recent.Older {
 		t.Errorf("trace %+v", c)
 	}
 }
@@ -181,8 +181,8 @@ func TestGhostsAreFilteredAndReported(t *testing.T) {
 	b.store.RemoveContact(me.ID, 11)
 	got := b.read(t, 12, recent.FromIndex)
 	b.hinted(t, "look again at 1, 11")
-	if got.Trace.Candidates[0].Verdict != recent.NotContact {
-		t.Errorf("trace %+v", got.Trace.Candidates)
+	if got.Candidates()[0].Verdict != recent.NotContact {
+		t.Errorf("trace %+v", got.Candidates())
 	}
 }
 
@@ -194,8 +194,8 @@ func TestABlockLooksLikeNothingToSee(t *testing.T) {
 	b.store.Block(11, me.ID)
 	got := b.read(t, 12, recent.FromIndex)
 	b.hinted(t)
-	if got.Trace.Candidates[0].Verdict != recent.Nothing {
-		t.Errorf("trace %+v", got.Trace.Candidates)
+	if got.Candidates()[0].Verdict != recent.Nothing {
+		t.Errorf("trace %+v", got.Candidates())
 	}
 }
 
