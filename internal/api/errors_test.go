@@ -210,17 +210,6 @@ func TestRequestID(t *testing.T) {
 	}
 }
 
-func TestFrontSaysWhereTheDocumentsAre(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	w := b.get(t, "/")
-	for _, want := range []string{"/openapi.yaml", "/usr/share/doc/activityd", "docs/README.md"} {
-		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), want) {
-			t.Errorf("GET / = %d without %s:\n%s", w.Code, want, w.Body)
-		}
-	}
-}
-
 func TestALoginThatIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, number := range []uint16{1044, 1045, 1049} {

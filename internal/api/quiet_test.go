@@ -31,7 +31,7 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 		g.as(t, newRead(t), "Bearer "+limitedSecret) // the first two are let through, and answered
 		g.get(t, "/nonsense")
 		g.do(t, newRequest(t.Context(), http.MethodDelete, "/v1/tasks", http.NoBody))
-		for _, open := range []string{"/", "/healthz", "/readyz", "/openapi.yaml", "/widget.js"} {
+		for _, open := range []string{"/healthz", "/readyz", "/openapi.yaml", "/widget.js"} {
 			g.get(t, open)
 		}
 	}
@@ -47,7 +47,7 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 			t.Errorf("%s: %v, want %v", kind, summaries[1][kind], want)
 		}
 	}
-	if got := strings.Count(g.log.String(), `"request_id"`); got != 11*many+1 {
-		t.Errorf("%d requests were logged at any level, want all %d", got, 11*many+1)
+	if got := strings.Count(g.log.String(), `"request_id"`); got != 10*many+1 {
+		t.Errorf("%d requests were logged at any level, want all %d", got, 10*many+1)
 	}
 }

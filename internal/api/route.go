@@ -48,7 +48,6 @@ func routes() []route {
 		{http.MethodPost, pathOfQueues + ":queue/extend", auth.Work, ofQueue((*Server).extendLease), 0},
 		{http.MethodGet, "/healthz", open, (*Server).healthz, 0},
 		{http.MethodGet, "/readyz", open, (*Server).readyz, 0},
-		{http.MethodGet, "/", open, (*Server).front, 0},
 		{http.MethodGet, "/openapi.yaml", open, (*Server).openAPI, 0},
 		{http.MethodGet, "/widget.js", open, (*Server).widget, 0},
 	}

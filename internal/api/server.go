@@ -102,7 +102,7 @@ type Config struct {
 	// Notifier tells claims that wait that a queue has tasks. Default: they look once a second.
 	Notifier *notify.Notifier
 
-	// Refuses reports whether Reader would refuse a read now; the tokens of viewers are not verified then. Default: never.
+	// Refuses reports whether Reader would refuse a read now; no token is verified for it then. Default: never.
 	Refuses func() bool
 
 	// Auth authorizes requests. Without it every request is allowed: the address must be
@@ -205,27 +205,14 @@ func New(cfg Config) *Server {
 		TLSConfig:         cfg.TLS,
 	}
 	stopping, stop := context.WithCancel(context.Background())
-	s.waiters = waiters{notifier: cfg.Notifier, stopping: stopping}
+	s.waiters.notifier, s.waiters.stopping = cfg.Notifier, stopping
 	server.RegisterOnShutdown(stop)
 	s.Server = httpserver.New(server, httpserver.Options{Log: cfg.Logger, Open: connections, Refused: connectionsRefused})
 	return s
 }
 
-// front is the page of a person who opens the address of the API.
-const front = `This is activityd's API.
-
-/openapi.yaml  the contract
-/readyz        whether it can answer
-/widget.js     the element for your pages
-
-The documents are in docs/ of the source and of the archives, and in /usr/share/doc/activityd
-of the Debian package. Begin with docs/README.md.
-`
-
 //go:embed openapi.yaml
 var openAPIDocument []byte
-
-func (s *Server) front(k *call) (any, error) { return nil, k.String(http.StatusOK, front) }
 
 func (s *Server) openAPI(k *call) (any, error) {
 	return nil, k.Blob(http.StatusOK, "application/yaml", openAPIDocument)

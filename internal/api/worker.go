@@ -10,10 +10,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/strictjson"
+	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -33,6 +37,8 @@ const (
 	maxLease     = time.Hour
 	defaultLease = time.Minute
 	maxAgain     = 7 * 24 * time.Hour
+	maxWaiters   = 1000 // claims that wait: each is a connection, and a goroutine
+	claimPoll    = time.Second
 )
 
 // pathOfQueues begins the paths of workers.
@@ -65,6 +71,12 @@ func ofQueue(handle func(s *Server, k *call, name string) (any, error)) handler 
 	}
 }
 
+type claimJSON struct {
+	Token string     `json:"lease_token,omitempty"`
+	Until int64      `json:"lease_until_ms,omitempty"`
+	Tasks []taskJSON `json:"tasks"`
+}
+
 type taskJSON struct {
 	ID          uint64          `json:"id,string"`
 	Type        string          `json:"type"`
@@ -92,27 +104,64 @@ func (s *Server) claimTasks(c *call, name string) (any, error) {
 		control, end := http.NewResponseController(c.Response().Writer), time.Now().Add(wait+s.cfg.RequestTimeout+writeGrace)
 		_, _ = control.SetReadDeadline(end), control.SetWriteDeadline(end) // a recorder has none
 	}
-	owner := cmp.Or(c.access.caller.Name, "http")
 	tasks, err := s.waiters.await(c.Request().Context(), name, wait, func(ctx context.Context) ([]queue.Task, error) {
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 		defer cancel()
-		return s.cfg.Leaser.ClaimAs(ctx, owner, name, int(n), lease)
+		return s.cfg.Leaser.ClaimAs(ctx, cmp.Or(c.access.caller.Name, "http"), name, int(n), lease)
 	})
-	if err != nil {
-		return nil, err
-	}
-	var answer struct {
-		Token string     `json:"lease_token,omitempty"`
-		Until int64      `json:"lease_until_ms,omitempty"`
-		Tasks []taskJSON `json:"tasks"`
-	}
-	answer.Tasks = each(tasks, func(t queue.Task) taskJSON {
+	answer := claimJSON{Tasks: each(tasks, func(t queue.Task) taskJSON {
 		return taskJSON{t.ID, t.Kind, t.Key, t.Payload, t.Attempts, t.MaxAttempts, t.Created.UnixMilli()}
-	})
+	})}
 	if len(tasks) > 0 {
 		answer.Token, answer.Until = tasks[0].Lease, tasks[0].Claimed.Add(lease).UnixMilli()
 	}
-	return answer, nil
+	return answer, err
+}
+
+// waiters are the claims that wait. The first claim of a queue looks for tasks, when it is notified and once a second, and
+// the next claims wait for its turn: so a task wakes one claim, however many wait.
+type waiters struct {
+	notifier *notify.Notifier
+	stopping context.Context // ends when the server stops
+
+	count atomic.Int32
+	turns sync.Map // by queue a channel, which holds a value while a claim looks; the names are those of tokens
+}
+
+// await repeats claim until it finds tasks, wait is over or the server stops.
+func (w *waiters) await(ctx context.Context, name string, wait time.Duration, claim func(context.Context) ([]queue.Task, error)) ([]queue.Task, error) {
+	if wait == 0 {
+		return claim(ctx)
+	}
+	defer w.count.Add(-1)
+	if w.count.Add(1) > maxWaiters {
+		return nil, busy.problem("%d claims wait for tasks already; try again after Retry-After seconds", maxWaiters)
+	}
+	until, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	defer context.AfterFunc(w.stopping, cancel)()
+	known, _ := w.turns.LoadOrStore(name, make(chan struct{}, 1))
+	turn := known.(chan struct{}) //nolint:forcetypeassert // turns has no other values
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-until.Done():
+		return nil, ctx.Err()
+	}
+	notified, unsubscribe := w.notifier.Subscribe(name)
+	defer unsubscribe()
+	for {
+		tasks, err := claim(ctx)
+		if err != nil || len(tasks) > 0 {
+			return tasks, err
+		}
+		select {
+		case <-notified:
+		case <-time.After(retry.Jitter(claimPoll)):
+		case <-until.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // finishTasks records how tasks of a lease ended.
@@ -145,8 +194,6 @@ func (s *Server) extendLease(c *call, name string) (any, error) {
 	return map[string]int64{"lease_until_ms": until.UnixMilli()}, err
 }
 
-var errReleased = errors.New("its worker released it")
-
 // readEnds reads how tasks ended: each is named once.
 func readEnds(o strictjson.Object) (ends []queue.Result) {
 	for _, name := range []string{"done", "failed", "released"} {
@@ -159,11 +206,14 @@ func readEnds(o strictjson.Object) (ends []queue.Result) {
 			place, end := strictjson.Item(name, i), queue.Result{}
 			switch name {
 			case "failed":
-				place, item, end = readFailure(o.Reader, place, item)
+				place, item, end.Err = readFailure(o.Reader, place, item)
 			case "released":
-				end.Err = queue.Later(0, errReleased)
+				end.Err = queue.Later(0, errors.New("its worker released it"))
 			}
-			end.Task.ID = taskID(o.Reader, place, item)
+			text := strings.TrimSuffix(strings.TrimPrefix(string(item), `"`), `"`)
+			if end.Task.ID, _ = strconv.ParseUint(text, 10, 64); strconv.FormatUint(end.Task.ID, 10) != text { // an error leaves another id
+				o.Reader.Addf(place, "want the id of a task, got %q", strictjson.Clip(string(item)))
+			}
 			if slices.ContainsFunc(ends, func(e queue.Result) bool { return e.Task.ID == end.Task.ID }) {
 				o.Reader.Addf(place, "is named twice")
 			}
@@ -177,35 +227,25 @@ func readEnds(o strictjson.Object) (ends []queue.Result) {
 }
 
 // readFailure reads why a task failed, when it is tried again, and where its id is.
-func readFailure(r *strictjson.Reader, place string, item json.RawMessage) (at string, id json.RawMessage, end queue.Result) {
+func readFailure(r *strictjson.Reader, place string, item json.RawMessage) (at string, id json.RawMessage, failed error) {
 	o, ok := r.Object(place, item)
 	if !ok {
-		return place, item, end
+		return place, item, nil
 	}
 	o.Only("id", "error", "retry_after", "permanent")
-	end.Err = errors.New(text(o, "error", "why it failed, in words"))
+	failed = errors.New(text(o, "error", "why it failed, in words"))
 	after := duration(o, "retry_after", time.Millisecond, maxAgain, 0)
 	permanent, _ := o.Bool("permanent")
 	switch {
 	case permanent && after > 0:
 		o.Addf("retry_after", "is given beside permanent: want one of the two")
 	case permanent:
-		end.Err = queue.Permanent(end.Err)
+		failed = queue.Permanent(failed)
 	case after > 0:
-		end.Err = queue.RetryAfter(after, end.Err)
+		failed = queue.RetryAfter(after, failed)
 	}
 	id, _ = o.Get("id")
-	return r.At(place, "id"), id, end
-}
-
-// taskID reads the id of a task, a string or a number.
-func taskID(r *strictjson.Reader, place string, value json.RawMessage) (id uint64) {
-	text := strings.TrimSuffix(strings.TrimPrefix(string(value), `"`), `"`)
-	id, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || strconv.FormatUint(id, 10) != text {
-		r.Addf(place, "want the id of a task, got %q", strictjson.Clip(string(value)))
-	}
-	return id
+	return r.At(place, "id"), id, failed
 }
 
 // text reads a field that is required, and not empty.
