@@ -61,13 +61,13 @@ func TestTokenRefuses(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--scopes: want scopes":        {"a"},
 		"--scopes: want":               {"a", "--scopes=all"},
-		"NAME: want a name":            {"a b", "--scopes=read"},
-		"NAME: the name begins":        {"act_a", "--scopes=read"},
+		"want a name":                  {"a b", "--scopes=read"},
+		"the name begins":              {"act_a", "--scopes=read"},
 		"--rate: want a rate":          {"a", "--scopes=read", "--rate=100"},
 		"--append: ":                   {"a", "--scopes=read", "--append", filepath.Join(t.TempDir(), "no", "file")},
 		"accepts 1 arg(s), received 0": {"--scopes=read"},
-		"--queues: the scope work nee": {"a", "--scopes=work"},
-		"--queues: want queues":        {"a", "--scopes=work", "--queues=Mail"},
+		"the scope work needs queues":  {"a", "--scopes=work"},
+		"want queues":                  {"a", "--scopes=work", "--queues=Mail"},
 		"--queues: activityd itself w": {"a", "--scopes=work", "--queues=mail,push_urgent"},
 	} {
 		code, out, errs := command(t, []string{"ACTIVITYD_SCOPES=admin"}, append([]string{"token"}, args...)...)

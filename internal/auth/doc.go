@@ -34,6 +34,6 @@
 //
 // # Files that change
 //
-// A [Reloader] loads a file again when its time, size or mode changed a second ago and not since. The log has an error
+// A [Reloader] loads a file again when its content changed a second ago and not since. The log has an error
 // if the content is unusable, and the previous content stays in use.
 package auth

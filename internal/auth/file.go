@@ -3,6 +3,7 @@ package auth
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -14,22 +15,20 @@ import (
 // maxFile is how many bytes a file may have: room for some 10,000 tokens.
 const maxFile = 1 << 20
 
-// Reloader loads a file again when it changes. It is not safe for concurrent use.
+// Reloader loads a file again when its content changes. It is not safe for concurrent use.
 type Reloader struct {
 	what, path string
 	use        func(text []byte) error // an error leaves the previous content in use
 	log        *slog.Logger
 
-	loaded, seen string // stamps of the file: of the last load, and of the last call
+	loaded, seen [sha256.Size]byte // of the content, or of the error, at the last load and at the last call
 }
 
 // LoadFile loads a file with secrets by use. A later [Reloader.Reload] uses the next content
 // likewise, unless use fails. what names the file in the log.
 func LoadFile(what, path string, use func(text []byte) error, log *slog.Logger) (*Reloader, error) {
 	r := &Reloader{what: what, path: path, use: use, log: log}
-	r.seen = r.stamp()
-	r.loaded = r.seen
-	return r, r.load(context.Background())
+	return r, r.load(context.Background(), true)
 }
 
 // loadList loads a list by replace, as [LoadFile] does.
@@ -46,33 +45,25 @@ func loadList[T any](what, path string, parse func(text []byte) ([]T, error), re
 	}, log)
 }
 
-// Reload loads the file if it changed before the last call and not since, so that it reads no half-written
-// file; with now set, in any case. Call it every second or so. It logs unusable content once.
+// Reload uses the file's content if it changed before the last call and not since, so that no half-written file is in
+// use; with now set, in any case. Call it every second or so. It logs unusable content once.
 func (r *Reloader) Reload(ctx context.Context, now bool) {
-	stamp := r.stamp()
-	settled := stamp == r.seen
-	r.seen = stamp
-	if !now && (!settled || stamp == r.loaded) {
-		return
-	}
-	r.loaded = stamp
-	if err := r.load(ctx); err != nil {
+	if err := r.load(ctx, now); err != nil {
 		r.log.ErrorContext(ctx, "reload failed, the previous content stays in use", "file", r.what, "error", err)
 	}
 }
 
-// stamp is a text that changes with the file.
-func (r *Reloader) stamp() string {
-	info, err := os.Stat(r.path)
-	if err != nil {
-		return err.Error()
-	}
-	return fmt.Sprintln(info.Size(), info.Mode(), info.ModTime().UnixNano())
-}
-
-func (r *Reloader) load(ctx context.Context) error {
+func (r *Reloader) load(ctx context.Context, now bool) error {
 	text, err := readFile(r.path)
+	is := sha256.Sum256(text)
 	if err != nil {
+		is = sha256.Sum256([]byte(err.Error()))
+	}
+	settled := is == r.seen
+	if r.seen = is; !now && (!settled || is == r.loaded) {
+		return nil
+	}
+	if r.loaded = is; err != nil {
 		return err
 	}
 	if err := r.use(text); err != nil {
@@ -102,7 +93,7 @@ func readFile(path string) ([]byte, error) {
 
 // changeFile writes a file in its place, so that mode, owner and a link stay, or makes it for this user alone. It
 // writes the old content again if the disk is full.
-func changeFile(path string, change func(before []byte) ([]byte, error)) (err error) {
+func changeFile(path string, change func(before []byte) ([]byte, error)) error {
 	before, err := readFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -111,17 +102,8 @@ func changeFile(path string, change func(before []byte) ([]byte, error)) (err er
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	write := func(text []byte) error {
-		_, err := f.WriteAt(text, 0)
-		return errors.Join(err, f.Truncate(int64(len(text))), f.Sync())
-	}
-	if err := write(text); err != nil {
-		return errors.Join(err, write(before))
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		return errors.Join(err, os.WriteFile(path, before, 0o600))
 	}
 	return nil
 }

@@ -139,8 +139,7 @@ func (w webKey) key() (k ViewerKey, err error) {
 	if err != nil || !bytes.Equal(point.Bytes(), x) || new(edwards25519.Point).MultByCofactor(point).Equal(edwards25519.NewIdentityPoint()) == 1 {
 		return k, errors.New("x: is not the public key of a private one: make a pair with: activityd token --new-key")
 	}
-	public := ed25519.PublicKey(x)
-	if k.check = public; w.D == "" {
+	if k.check = ed25519.PublicKey(x); w.D == "" {
 		return k, nil
 	}
 	seed, err := readBytes("d", w.D, ed25519.SeedSize, ed25519.SeedSize)
@@ -148,7 +147,7 @@ func (w webKey) key() (k ViewerKey, err error) {
 		return k, err
 	}
 	private := ed25519.NewKeyFromSeed(seed)
-	if k.sign = private; !public.Equal(private.Public()) {
+	if k.sign = private; !ed25519.PublicKey(x).Equal(private.Public()) {
 		return k, errors.New("d: is not the private key of x")
 	}
 	return k, nil

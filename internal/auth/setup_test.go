@@ -1,16 +1,14 @@
 package auth_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/testing/logtest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
@@ -61,33 +59,10 @@ func newFile(t testing.TB, text string) string {
 	return path
 }
 
-// logBuffer collects a log, a JSON object a line.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
-func (l *logBuffer) logger() *slog.Logger { return slog.New(slog.NewJSONHandler(l, nil)) }
-
-// at returns the lines of a level.
-func (l *logBuffer) at(t testing.TB, level slog.Level) (found []map[string]any) {
-	t.Helper()
-	for text := range strings.Lines(l.String()) {
-		var line map[string]any
-		must(t, json.Unmarshal([]byte(text), &line))
-		if line["level"] == level.String() {
+// entries returns the lines of a level in a log.
+func entries(log *logtest.Log, level slog.Level) (found []string) {
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, " level="+level.String()+" ") {
 			found = append(found, line)
 		}
 	}

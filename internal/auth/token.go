@@ -75,7 +75,8 @@ var (
 	errRate      = errors.New("want a rate of 1 to 1000000 requests a second, as in 100/s")
 )
 
-// check returns an error for a bad name or scope or bad queues.
+// check returns an error for a bad name, no scope, bad queues, and unless there are both the scope work and queues, or
+// neither.
 func (t Token) check() error {
 	switch {
 	case strings.HasPrefix(t.Name, secretPrefix): // each request would be logged with the secret
@@ -84,25 +85,19 @@ func (t Token) check() error {
 		return errName
 	case t.Scopes == 0:
 		return errScopes
-	}
-	return CheckQueues(t.Scopes, t.Queues)
-}
-
-// IsQueue reports whether a token may name a queue so.
-func IsQueue(name string) bool { return queueFormat.MatchString(name) }
-
-// CheckQueues returns an error unless there are both the scope work and names of queues, or neither.
-func CheckQueues(scopes Scope, queues []string) error {
-	if (scopes&Work != 0) != (len(queues) > 0) {
+	case (t.Scopes&Work != 0) != (len(t.Queues) > 0):
 		return errNoQueues
 	}
-	for i, name := range queues {
-		if !IsQueue(name) || slices.Contains(queues[:i], name) {
+	for i, name := range t.Queues {
+		if !IsQueue(name) || slices.Contains(t.Queues[:i], name) {
 			return errQueues
 		}
 	}
 	return nil
 }
+
+// IsQueue reports whether a token may name a queue so.
+func IsQueue(name string) bool { return queueFormat.MatchString(name) }
 
 // Scope is a set of rights of a token. The zero Scope is empty.
 type Scope uint8
@@ -179,12 +174,14 @@ func Parse(text string) (tokens []Token, err error) {
 			continue
 		}
 		t, err := parseToken(fields)
-		switch {
-		case err != nil:
-		case slices.ContainsFunc(tokens, func(o Token) bool { return o.Name == t.Name }):
-			err = fmt.Errorf("a line above has the name %s already: choose another", t.Name)
-		case slices.ContainsFunc(tokens, func(o Token) bool { return o.Hash == t.Hash }):
-			err = errors.New("a line above has this secret already: give every client its own")
+		for _, other := range tokens {
+			switch {
+			case err != nil:
+			case other.Name == t.Name:
+				err = fmt.Errorf("a line above has the name %s already: choose another", t.Name)
+			case other.Hash == t.Hash:
+				err = errors.New("a line above has this secret already: give every client its own")
+			}
 		}
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", number, err)

@@ -104,16 +104,15 @@ func (v *Viewers) keyOf(t *jwt.Token) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, o, err := readObject("header", text)
+	var alg, kid string
+	err = readObject("header", text, func(o strictjson.Object) {
+		o.Only("alg", "kid", "typ")
+		alg, kid = needText(o, "alg", "an algorithm"), needText(o, "kid", "the id of a key")
+		if kind, given := o.String("typ", "JWT"); given && !strings.EqualFold(kind, "JWT") {
+			o.Addf("typ", "want JWT, or none")
+		}
+	})
 	if err != nil {
-		return nil, err
-	}
-	o.Only("alg", "kid", "typ")
-	alg, kid := needText(o, "alg", "an algorithm"), needText(o, "kid", "the id of a key")
-	if kind, given := o.String("typ", "JWT"); given && !strings.EqualFold(kind, "JWT") {
-		o.Addf("typ", "want JWT, or none")
-	}
-	if err := r.Err(); err != nil {
 		return nil, err
 	}
 	keys := *v.keys.Load()
@@ -130,14 +129,16 @@ func (v *Viewers) keyOf(t *jwt.Token) (any, error) {
 
 // readObject reads a part of a token, an object of JSON. A name that stands twice is refused: it could mean different
 // things to the site and here.
-func readObject(root string, text []byte) (*strictjson.Reader, strictjson.Object, error) {
+func readObject(root string, text []byte, read func(strictjson.Object)) error {
 	r := &strictjson.Reader{Root: root}
 	value, err := strictjson.Parse(text)
 	if err != nil {
-		return r, strictjson.Object{}, err
+		return err
 	}
-	o, _ := r.Object("", value)
-	return r, o, r.Err()
+	if o, ok := r.Object("", value); ok {
+		read(o)
+	}
+	return r.Err()
 }
 
 // needText returns a required member of o that is a text.
@@ -157,24 +158,22 @@ type viewerClaims struct {
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (c *viewerClaims) UnmarshalJSON(text []byte) error {
-	r, o, err := readObject("claims", text)
-	if err != nil {
-		return err
-	}
-	if c.viewer, err = member.Parse(needText(o, "sub", "a member's id, as a string")); err != nil {
-		o.Addf("sub", "%v", err)
-	}
-	for name, date := range map[string]**jwt.NumericDate{"exp": &c.ExpiresAt, "nbf": &c.NotBefore, "iat": &c.IssuedAt} {
-		if seconds, given := o.Whole(name, 0, maxSeconds); given {
-			*date = jwt.NewNumericDate(time.Unix(seconds, 0))
+	return readObject("claims", text, func(o strictjson.Object) {
+		var err error
+		if c.viewer, err = member.Parse(needText(o, "sub", "a member's id, as a string")); err != nil {
+			o.Addf("sub", "%v", err)
 		}
-	}
-	if value, given := o.Get("aud"); given && c.Audience.UnmarshalJSON(value) != nil {
-		o.Addf("aud", "want a string, or an array of strings")
-	} else if given && len(c.Audience) == 0 {
-		c.Audience = []string{""} // of a service without a name
-	}
-	return r.Err()
+		for name, date := range map[string]**jwt.NumericDate{"exp": &c.ExpiresAt, "nbf": &c.NotBefore, "iat": &c.IssuedAt} {
+			if seconds, given := o.Whole(name, 0, maxSeconds); given {
+				*date = jwt.NewNumericDate(time.Unix(seconds, 0))
+			}
+		}
+		if value, given := o.Get("aud"); given && c.Audience.UnmarshalJSON(value) != nil {
+			o.Addf("aud", "want a string, or an array of strings")
+		} else if given && len(c.Audience) == 0 {
+			c.Audience = []string{""} // of a service without a name
+		}
+	})
 }
 
 // Validate checks the bounds that the parser does not know.

@@ -1,13 +1,11 @@
 package health_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -17,27 +15,8 @@ import (
 
 	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/testing/logtest"
 )
-
-// logged is a log that can be read while it is written.
-type logged struct {
-	mu  sync.Mutex
-	out bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.String()
-}
-
-func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 // pass lets time pass within a synctest bubble, and then all goroutines come to rest.
 func pass(d time.Duration) {
@@ -93,8 +72,8 @@ func TestADatabaseThatIsBusyOrAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				a, log := &answering{}, &logged{}
-				s := serversOf(t, log.logger(), a.ask)
+				a, log := &answering{}, &logtest.Log{}
+				s := serversOf(t, log.Logger(), a.ask)
 				expect := func(usable bool, detail string) {
 					t.Helper()
 					if c := s.Health().MySQL; c.Usable != usable || c.Detail != detail {
@@ -131,8 +110,8 @@ func TestAwait(t *testing.T) {
 	errWrong := errors.New("a column is missing")
 	isWrong := func(err error) bool { return errors.Is(err, errWrong) }
 	synctest.Test(t, func(t *testing.T) {
-		a, log := &answering{}, &logged{}
-		s := serversOf(t, log.logger(), a.ask)
+		a, log := &answering{}, &logtest.Log{}
+		s := serversOf(t, log.Logger(), a.ask)
 		a.fail(mysql.ErrUnavailable)
 		checks, began := 0, time.Now()
 		time.AfterFunc(10*time.Second, func() { a.fail(nil) })

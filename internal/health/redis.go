@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -102,19 +103,11 @@ func (r *Redis) component() api.Component {
 		}
 	}
 	if s.Away >= 1 || len(away) == 0 {
-		return api.Component{Detail: clauses(why, then)}
+		return api.Component{Detail: strings.TrimSuffix(why+": "+then, ": ")}
 	}
 	why = fmt.Sprintf("%d of %d nodes cannot be used (%s)", len(away), len(s.Nodes), why)
 	if then != "" {
 		then = "for the members whose sets they have, " + then
 	}
-	return api.Component{Usable: true, Detail: clauses(why, then), Away: s.Away, Nodes: away}
-}
-
-// clauses joins a reason and its consequence, if any.
-func clauses(why, then string) string {
-	if then == "" {
-		return why
-	}
-	return why + ": " + then
+	return api.Component{Usable: true, Detail: strings.TrimSuffix(why+": "+then, ": "), Away: s.Away, Nodes: away}
 }
