@@ -26,18 +26,8 @@ func OpenThrough(dsn string, proxy func(driver.Connector) driver.Connector) (*sq
 
 // AskAgain makes the next use of a connection ask its server whether it is the primary.
 func AskAgain(c *sql.Conn) error {
-	return change(c, func(c *conn) { c.seen = time.Time{} })
-}
-
-// Expire makes a connection as old as it may be, and returns when that would have been.
-func Expire(c *sql.Conn) (at time.Time, err error) {
-	err = change(c, func(c *conn) { at, c.expires = c.expires, time.Now() })
-	return at, err
-}
-
-func change(c *sql.Conn, f func(*conn)) error {
 	return c.Raw(func(plain any) error {
-		f(plain.(*conn))
+		plain.(*conn).seen = time.Time{}
 		return nil
 	})
 }

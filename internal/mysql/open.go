@@ -14,8 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/clientcert"
 )
 
-// The pool's defaults. A lifetime lets a proxy or a failover move connections. Each connection's is up to a quarter
-// shorter, so that connections of an instant, after a failover, do not end at an instant.
+// The pool's defaults. A lifetime lets a proxy or a failover move connections.
 const (
 	defaultMaxOpen = 32
 	lifetime       = time.Minute
@@ -86,23 +85,22 @@ func CreateDatabase(ctx context.Context, dsn string) error {
 	if err != nil {
 		return err
 	}
-	name := cfg.DBName
-	if err := execOnce(ctx, cfg, "DO 1"); numberOf(err) != erUnknownDatabase {
+	// On a connection of its own, as the server sets it up.
+	exec := func(statement string) error {
+		plain, err := mysql.NewConnector(cfg)
+		if err != nil {
+			return errUnreadable
+		}
+		db := sql.OpenDB(plain)
+		_, err = db.ExecContext(ctx, statement)
+		return errors.Join(err, db.Close())
+	}
+	if err := exec("DO 1"); numberOf(err) != erUnknownDatabase {
 		return err
 	}
+	name := strings.ReplaceAll(cfg.DBName, "`", "``")
 	cfg.DBName = ""
-	return execOnce(ctx, cfg, "CREATE DATABASE IF NOT EXISTS `"+strings.ReplaceAll(name, "`", "``")+"`")
-}
-
-// execOnce runs a statement on a connection of its own, as the server sets it up.
-func execOnce(ctx context.Context, cfg *mysql.Config, statement string) error {
-	plain, err := mysql.NewConnector(cfg)
-	if err != nil {
-		return errUnreadable
-	}
-	db := sql.OpenDB(plain)
-	_, err = db.ExecContext(ctx, statement)
-	return errors.Join(err, db.Close())
+	return exec("CREATE DATABASE IF NOT EXISTS `" + name + "`")
 }
 
 // errUnreadable leaves the driver's reason out, which may quote the part that it failed at: with an unescaped

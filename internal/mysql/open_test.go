@@ -87,7 +87,6 @@ func TestADSNMayRepeatAndChoose(t *testing.T) {
 		"autocommit=ON&completion_type=%27NO_CHAIN%27&tx_isolation=%27read-committed%27&transaction_read_only=0":  "@@autocommit=1",
 		"transaction_isolation=%27READ-COMMITTED%27&use_secondary_engine=OFF&query_cache_type=0&tx_read_only=off": "@@autocommit=1",
 		"Sql_Mode=%27STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION%27&time_zone=%27%2B00:00%27":                      "@@time_zone='+00:00'",
-		"completion_type=0&sql_mode=%27NO_ENGINE_SUBSTITUTION,STRICT_TRANS_TABLES%27":                             "@@completion_type='NO_CHAIN'",
 		"innodb_lock_wait_timeout=7&wait_timeout=77&lock_wait_timeout=8":                                          "@@innodb_lock_wait_timeout + @@wait_timeout + @@lock_wait_timeout = 92",
 		"autocommit": "@@autocommit=1", // no value: the driver passes over it
 	} {
@@ -100,36 +99,22 @@ func TestADSNMayRepeatAndChoose(t *testing.T) {
 	}
 }
 
-// TestOpenInsists on parameters that the driver sets otherwise.
+// TestOpenInsists on parameters that the driver sets otherwise: an UPDATE counts the rows that it matched, no statement
+// is prepared, and a text is one statement.
 func TestOpenInsists(t *testing.T) {
 	t.Parallel()
 	db := openWith(t, strings.Replace(servertest.MySQLDSN(t), "interpolateParams=true", "", 1), "", mysql.WithMaxOpen(1))
-	if got := db.Stats().MaxOpenConnections; got != 1 {
-		t.Errorf("the pool takes %d connections, want 1", got)
+	ctx, name := t.Context(), "☀ sun"
+	for _, statement := range []string{"INSERT INTO users (username, id) VALUES (?, ?)", "UPDATE users SET username = ? WHERE id = ?"} {
+		if n, err := mysql.Affected(db.ExecContext(ctx, statement, name, member.ID(1))); err != nil || n != 1 {
+			t.Errorf("%s counts %d rows, %v", statement, n, err)
+		}
 	}
-	ctx := t.Context()
-	if _, err := db.ExecContext(ctx, "INSERT INTO users (id, username) VALUES (?, ?)", member.ID(1), "☀ sun"); err != nil {
-		t.Fatal(err)
+	if got := oneValue(t, db, "CONCAT(username, CHAR_LENGTH(username)) FROM users"); got != name+"5" {
+		t.Errorf("the name is %q", got)
 	}
-	result, err := db.ExecContext(ctx, "UPDATE users SET username = ? WHERE id = ?", "☀ sun", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n, err := result.RowsAffected(); err != nil || n != 1 {
-		t.Errorf("an UPDATE without effect counts %d rows, %v, want the 1 that it matched", n, err)
-	}
-	var charset, name string
-	var length int
-	row := db.QueryRowContext(ctx,
-		`SELECT @@character_set_connection, username, CHAR_LENGTH(username) FROM users WHERE id = ?`, 1)
-	if err := row.Scan(&charset, &name, &length); err != nil {
-		t.Fatal(err)
-	}
-	if charset != "utf8mb4" || name != "☀ sun" || length != 5 {
-		t.Errorf("charset %s, name %q of %d characters", charset, name, length)
-	}
-	if prepared := servertest.SessionStatus(t, db, "Com_stmt_prepare"); prepared != 0 {
-		t.Errorf("%d statements were prepared, want none", prepared)
+	if prepared := servertest.SessionStatus(t, db, "Com_stmt_prepare"); prepared != 0 || db.Stats().MaxOpenConnections != 1 {
+		t.Errorf("%d statements were prepared, on up to %d connections", prepared, db.Stats().MaxOpenConnections)
 	}
 	if _, err := db.ExecContext(ctx, "DO 1; DO 2"); err == nil {
 		t.Error("two statements in one were accepted")
@@ -141,11 +126,9 @@ func TestOpenInsists(t *testing.T) {
 func TestAnAbandonedTransactionEnds(t *testing.T) {
 	t.Parallel()
 	dsn := servertest.MySQLDSN(t)
-	for wait, query := range map[int]string{30: "", 7: "wait_timeout=7"} {
-		db := openWith(t, dsn, query)
-		var got int
-		if err := db.QueryRowContext(t.Context(), "SELECT @@session.wait_timeout").Scan(&got); err != nil || got != wait {
-			t.Errorf("with %q, the server waits %d s, %v, want %d", query, got, err, wait)
+	for wait, query := range map[string]string{"30": "", "7": "wait_timeout=7"} {
+		if got := oneValue(t, openWith(t, dsn, query), "@@session.wait_timeout"); got != wait {
+			t.Errorf("with %q, the server waits %s s, want %s", query, got, wait)
 		}
 	}
 	stopped, other := openWith(t, dsn, ""), openWith(t, dsn, "innodb_lock_wait_timeout=20")

@@ -1,14 +1,13 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,7 +25,6 @@ const (
 )
 
 var (
-	errReadOnly = errors.New("the server is read-only, as a replica is: the DSN must lead to the primary")
 	// errNoAnswer is the error of a server that accepts a connection, and sends nothing.
 	errNoAnswer = errors.New("the server does not answer")
 	// errOvertaken is the error of a connection whose pool has gone over to another server: nothing was done on it.
@@ -39,21 +37,16 @@ var Connections = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 	Help: "Open connections to MySQL by database and server_id; two servers of one database: one is a primary by mistake, or a failover is under way.",
 }, []string{"database", "server_id"})
 
-// servers knows to which server the newest connection of a pool leads. After a failover it is no longer the server of the older
-// connections, which are given up.
+// servers knows to which server the newest connection of a pool leads. After a failover it is no longer the server of
+// the older connections, which are given up.
 type servers struct {
 	database string // label of the metric
-	shared   atomic.Pointer[sharedSession]
 
 	mu     sync.Mutex
 	newest string    // server_id
 	since  time.Time // when the connection to it was begun
-}
-
-// sharedSession is a session that was found not to be the connection's own.
-type sharedSession struct {
-	at  time.Time
-	err error
+	shared error     // a session was found not to be the connection's own
+	until  time.Time // no connection is opened because of shared
 }
 
 // note records a connection, and reports whether it leads to the newest server. A connection that was begun earlier
@@ -67,6 +60,16 @@ func (s *servers) note(id string, begun time.Time) bool {
 	return s.newest == id
 }
 
+// refusal returns why no connection may be opened; nil if one may.
+func (s *servers) refusal(now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Before(s.until) {
+		return s.shared
+	}
+	return nil
+}
+
 // connector makes connections to the primary whose session is set up.
 type connector struct {
 	driver.Connector
@@ -76,56 +79,53 @@ type connector struct {
 
 // Connect implements [driver.Connector].
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	begun := time.Now()
+	if err := c.servers.refusal(begun); err != nil {
+		return nil, err
+	}
 	// The pool opens connections without a deadline, too, and a server that hangs accepts them.
 	bounded, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	conn, err := c.connect(bounded)
-	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+	plain, is, err := c.begin(bounded)
+	switch {
+	case err != nil && bounded.Err() != nil && ctx.Err() == nil:
 		return nil, fmt.Errorf("%w within %v", errNoAnswer, c.timeout)
+	case err != nil:
+		return nil, err
+	case !c.servers.note(is.server, begun):
+		_ = plain.Close() // nothing was done on it
+		return nil, errOvertaken
 	}
-	return conn, err
+	Connections.WithLabelValues(c.servers.database, is.server).Inc()
+	return &conn{plain, c.servers, is, begun}, nil
 }
 
-func (c connector) connect(ctx context.Context) (driver.Conn, error) {
-	begun := time.Now()
-	if found := c.servers.shared.Load(); found != nil && begun.Sub(found.at) < sharedFor {
-		return nil, found.err
+// begin opens a connection, and sets its session up. It looks twice, as a proxy may send each statement to another
+// session.
+func (c connector) begin(ctx context.Context) (plain driverConn, is session, err error) {
+	opened, err := c.Connector.Connect(ctx)
+	if err != nil && err.Error() == brokenHandshake {
+		err = fmt.Errorf("during the handshake: %w", driver.ErrBadConn)
 	}
-	plain, err := c.Connector.Connect(ctx)
 	if err != nil {
-		if err.Error() == brokenHandshake {
-			err = fmt.Errorf("during the handshake: %w", driver.ErrBadConn)
+		return nil, is, err
+	}
+	plain = opened.(driverConn)
+	defer func() {
+		if err != nil {
+			_ = plain.Close() // err matters more
 		}
-		return nil, err
-	}
-	is, err := begin(ctx, plain.(driverConn))
-	if err == nil && !c.servers.note(is.server(), begun) {
-		err = errOvertaken
-	}
-	if err != nil {
-		_ = plain.Close() // err matters more
-		return nil, err
-	}
-	Connections.WithLabelValues(c.servers.database, is.server()).Inc()
-	return &conn{plain.(driverConn), c.servers, is, begun, begun.Add(lifetime - rand.N(lifetime/4))}, nil
-}
-
-// begin sets the session of a connection up. It looks twice, as a proxy may send each statement to another session.
-func begin(ctx context.Context, plain driverConn) (session, error) {
+	}()
 	for _, text := range setUp {
 		if _, err := plain.ExecContext(ctx, text, nil); err != nil {
-			return nil, fmt.Errorf("setting up the session: %w", err)
+			return plain, is, fmt.Errorf("setting up the session: %w", err)
 		}
 	}
 	first, err := ask(ctx, plain)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		is, err = ask(ctx, plain)
 	}
-	is, err := ask(ctx, plain)
-	if err != nil {
-		return nil, err
-	}
-	return is, is.checkAfter(first)
+	return plain, is, cmp.Or(err, is.checkAfter(first))
 }
 
 // driverConn is the form of the driver's connections.
@@ -147,19 +147,13 @@ type conn struct {
 	servers *servers
 	session session
 	seen    time.Time // when the server last said that it is the primary
-	expires time.Time // from then on it is not used again
 }
 
 // isNewest reports whether the pool has not gone over to another server.
 func (c *conn) isNewest() bool {
 	c.servers.mu.Lock()
 	defer c.servers.mu.Unlock()
-	return c.servers.newest == c.session.server()
-}
-
-// IsValid implements [driver.Validator]: the pool calls it when a connection is returned.
-func (c *conn) IsValid() bool {
-	return c.driverConn.IsValid() && time.Now().Before(c.expires)
+	return c.servers.newest == c.session.server
 }
 
 // ResetSession implements [driver.SessionResetter]: the pool calls it before it uses the connection again, and
@@ -178,15 +172,17 @@ func (c *conn) ResetSession(ctx context.Context) error {
 	defer cancel()
 	asked := time.Now()
 	is, err := ask(ctx, c.driverConn)
-	if err != nil || is.server() != c.session.server() {
-		return driver.ErrBadConn
+	if err == nil && is.server == c.session.server {
+		err = is.checkAfter(c.session)
 	}
-	if err := is.checkAfter(c.session); err != nil {
-		c.servers.shared.Store(&sharedSession{asked, err})
-		return driver.ErrBadConn
+	c.servers.mu.Lock()
+	defer c.servers.mu.Unlock()
+	if errors.Is(err, errShared) {
+		c.servers.shared, c.servers.until = err, asked.Add(sharedFor)
 	}
-	if !c.isNewest() { // the pool may have gone over while the server did not answer
-		return errOvertaken
+	// The pool may have gone over while the server did not answer.
+	if err != nil || is.server != c.session.server || is.server != c.servers.newest {
+		return driver.ErrBadConn
 	}
 	c.seen = asked
 	return nil
@@ -210,7 +206,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 
 // Close implements [driver.Conn].
 func (c *conn) Close() error {
-	Connections.WithLabelValues(c.servers.database, c.session.server()).Dec()
+	Connections.WithLabelValues(c.servers.database, c.session.server).Dec()
 	return c.driverConn.Close()
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -330,60 +329,25 @@ func TestCommitEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestConnectionsExpireOneByOne, even if they were opened at once.
-func TestConnectionsExpireOneByOne(t *testing.T) {
-	t.Parallel()
-	db := openWith(t, servertest.MySQLDSN(t), "")
-	before := time.Now()
-	conns := hold(t, db, 8)
-	different := make(map[time.Duration]bool)
-	for _, conn := range conns[1:] {
-		at, err := mysql.Expire(conn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if at.Before(before.Add(45*time.Second)) || at.After(time.Now().Add(time.Minute)) {
-			t.Errorf("a connection expires after %v", at.Sub(before))
-		}
-		different[at.Sub(before).Truncate(100*time.Millisecond)] = true
-	}
-	if len(different) < 2 {
-		t.Errorf("7 connections expire at once: %v", different)
-	}
-	closeAll(t, conns[1:])
-	if n := db.Stats().OpenConnections; n != 1 {
-		t.Errorf("%d connections are open, want the one that has not expired", n)
-	}
-	closeAll(t, conns[:1])
-}
-
 // TestConnectionsAreCountedByServer, so that it is seen when there are two.
 func TestConnectionsAreCountedByServer(t *testing.T) {
 	server := servertest.NewPrimary(t)
 	server.Do(t, "CREATE DATABASE counted")
-	held := make(map[int][]*sql.Conn)  // not idle, as the pool closes idle connections
-	for _, id := range []int{71, 72} { // a server is enough to look like two
-		server.Do(t, fmt.Sprint("SET GLOBAL server_id = ", id))
-		db, err := mysql.Open(server.DSN("counted"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		held[id] = hold(t, db, id-69)
-		if err := db.Close(); err != nil { // of the idle connections
-			t.Fatal(err)
-		}
-	}
-	check := func(when string, first, second float64) {
+	wantCount := func(id string, want float64) {
 		t.Helper()
-		seen := metricstest.Gather(t, mysql.Connections)
-		for id, want := range map[string]float64{"71": first, "72": second} {
-			if got := seen[`activityd_mysql_connections{database="counted",server_id="`+id+`"}`]; got != want {
-				t.Errorf("%s, %v connections to server %s, want %v", when, got, id, want)
-			}
+		if got := metricstest.Gather(t, mysql.Connections)[`activityd_mysql_connections{database="counted",server_id="`+id+`"}`]; got != want {
+			t.Errorf("%v connections to server %s, want %v", got, id, want)
 		}
 	}
-	check("open", 2, 3)
-	closeAll(t, held[71])
-	check("closed", 0, 3)
-	closeAll(t, held[72])
+	for id, n := range map[string]int{"71": 2, "72": 3} { // a server is enough to look like two
+		server.Do(t, "SET GLOBAL server_id = "+id)
+		db := openWith(t, server.DSN("counted"), "")
+		held := hold(t, db, n)
+		wantCount(id, float64(n))
+		closeAll(t, held)
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		wantCount(id, 0)
+	}
 }

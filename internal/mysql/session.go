@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -18,11 +19,11 @@ const (
 	collation = "utf8mb4_bin"
 )
 
-// fixed is a parameter of a DSN with the value that the statements rely on. No DSN may choose another value.
+// fixed is a parameter of a DSN with the value that the statements rely on. No DSN may choose a different value.
 type fixed struct {
 	name, value string // an empty value: the parameter may not be set at all
 	use         use
-	server      string // begins a comment that only this kind of server reads as SQL; empty: both know the variable
+	server      string // begins a comment that a single kind of server reads as SQL; empty: each knows the variable
 }
 
 // use is the further use of a parameter.
@@ -93,21 +94,16 @@ func fixedValue(name string) (known, value string) {
 	return "", ""
 }
 
-// list writes a part of a statement for each parameter of a use.
-func list(use use, part func(fixed) string) string {
+// list writes a part of a statement, behind a comma, for each parameter of a use.
+func list(use use, format func(name, value string) string) string {
 	var text strings.Builder
 	for _, p := range parameters {
-		if p.use&use == 0 {
-			continue
-		}
-		comma := ""
-		if text.Len() > 0 {
-			comma = ", "
-		}
-		if p.server != "" { // a comment for servers of another kind
-			fmt.Fprintf(&text, " /*%s %s%s */", p.server, comma, part(p))
-		} else {
-			text.WriteString(comma + part(p))
+		switch part := ", " + format(p.name, p.value); {
+		case p.use&use == 0:
+		case p.server != "": // a comment for servers of a different kind
+			fmt.Fprintf(&text, " /*%s %s */", p.server, part)
+		default:
+			text.WriteString(part)
 		}
 	}
 	return text.String()
@@ -119,56 +115,60 @@ var setUp = []string{
 	// The variables have other names in older MariaDB. To ask for READ COMMITTED in each transaction would cost a
 	// round trip, and a statement alone that only reads sees the same by both levels. See conn.BeginTx.
 	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
-	"SET " + list(set, func(p fixed) string { return p.name + " = " + p.value }),
+	"SET " + strings.TrimPrefix(list(set, func(name, value string) string { return name + " = " + value }), ", "),
 }
 
-// askSession asks a server for its role and for the session.
-var askSession = "SELECT @@global.read_only AS read_only, @@global.innodb_read_only AS innodb_read_only," +
-	" @@global.server_id AS server_id, CONNECTION_ID() AS connection_id, " +
-	list(seen, func(p fixed) string { return "@@session." + p.name + " AS " + p.name })
+// askSession asks a server for its role, for the session, and for the variables that are not as setUp sets them. A
+// variable may be a number or a word: in later versions of MariaDB read_only is an enumeration.
+var askSession = "SELECT CAST(@@global.read_only AS CHAR) IN ('0', 'OFF') AND CAST(@@global.innodb_read_only AS CHAR) IN ('0', 'OFF')," +
+	" @@global.server_id, CONNECTION_ID(), CONCAT_WS(' '" + list(seen, func(name, value string) string {
+	if _, err := strconv.ParseUint(value, 10, 64); err != nil {
+		value = "'" + strings.Trim(value, "'") + "'"
+	}
+	return "IF(@@session." + name + " <=> " + value + ", NULL, '" + name + "')"
+}) + ")"
 
-// session is the server's side of a connection: the columns of askSession.
-type session map[string]string
+// session is the server's side of a connection.
+type session struct{ server, id string }
 
-func (is session) server() string { return is["server_id"] }
+var (
+	errReadOnly = errors.New("the server is read-only, as a replica is: the DSN must lead to the primary")
+	// errShared is wrapped by the errors about a session that is not the connection's own.
+	errShared = errors.New("a proxy shares sessions among connections: it must give each connection of activityd one of its own")
+)
 
-// ask returns the session of a connection. A server that is read-only is an error.
+// ask returns the session of a connection. A server that is read-only is an error, and so is a session that is not set
+// up.
 func ask(ctx context.Context, conn driver.QueryerContext) (is session, err error) {
 	rows, err := conn.QueryContext(ctx, askSession, nil)
 	if err != nil {
-		return nil, err
+		return is, err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
-	row := make([]driver.Value, len(rows.Columns()))
+	row := make([]driver.Value, 4)
 	if err := rows.Next(row); err != nil {
-		return nil, err
+		return is, err
 	}
-	is = make(session, len(row))
-	for i, name := range rows.Columns() {
-		is[name] = fmt.Sprint(row[i])
-		if text, ok := row[i].([]byte); ok {
-			is[name] = string(text)
+	var text [4]string
+	for i, value := range row {
+		text[i] = fmt.Sprint(value)
+		if raw, ok := value.([]byte); ok {
+			text[i] = string(raw)
 		}
 	}
-	// In later versions of MariaDB read_only is an enumeration.
-	if plain(is["read_only"]) != "0" || plain(is["innodb_read_only"]) != "0" {
-		return nil, errReadOnly
+	switch is = (session{text[1], text[2]}); {
+	case text[0] != "1":
+		return is, errReadOnly
+	case text[3] != "":
+		return is, fmt.Errorf("%w: it lost what was set: %s", errShared, text[3])
 	}
 	return is, nil
 }
 
-// errShared is wrapped by the errors about a session that is not the connection's own.
-var errShared = errors.New("a proxy shares sessions among connections: it must give each connection of activityd one of its own")
-
-// checkAfter returns an error unless the session is the same as before, with all that was set.
+// checkAfter returns an error unless the session is the same as before.
 func (is session) checkAfter(before session) error {
-	if got, want := is["connection_id"], before["connection_id"]; got != want {
-		return fmt.Errorf("%w: CONNECTION_ID() was %s, and is %s", errShared, want, got)
-	}
-	for name, got := range is {
-		if known, want := fixedValue(name); known != "" && plain(got) != plain(want) {
-			return fmt.Errorf("%w: %s was set to %s, and is %s", errShared, name, want, got)
-		}
+	if is.id != before.id {
+		return fmt.Errorf("%w: CONNECTION_ID() was %s, and is %s", errShared, before.id, is.id)
 	}
 	return nil
 }
@@ -191,26 +191,19 @@ func checkParameters(dsn string) error {
 			continue
 		}
 		if value, err := url.QueryUnescape(value); err != nil || want == "" || plain(value) != plain(want) {
-			relies := "its being " + want
-			if want == "" {
-				relies = "its not being set"
-			}
-			return fmt.Errorf("%w: parameter %s: activityd relies on %s: leave it out", ErrDSN, known, relies)
+			return fmt.Errorf("%w: parameter %s: activityd relies on a value of its own: leave it out", ErrDSN, known)
 		}
 	}
 	return nil
 }
 
-// plain normalizes the spellings of a value: words of an enumeration are numbers, too, and the modes of sql_mode
-// have no order.
+// plain returns the usual spelling of a value.
 func plain(value string) string {
 	switch value = strings.ToLower(strings.Trim(value, `'"`)); value {
-	case "on", "true", "read-committed":
+	case "on", "true":
 		return "1"
-	case "off", "false", "no_chain":
+	case "off", "false":
 		return "0"
 	}
-	words := strings.Split(value, ",")
-	slices.Sort(words)
-	return strings.Join(words, ",")
+	return value
 }

@@ -75,7 +75,7 @@ func (c *client) QueryContext(ctx context.Context, query string, args []driver.N
 // settings away, the connections that are there are given up, and new connections are refused, with the reason.
 func TestSharedSessionsAreRefused(t *testing.T) {
 	t.Parallel()
-	for name, word := range map[string]string{"shared": "CONNECTION_ID() was", "reset": " was set to "} {
+	for name, word := range map[string]string{"shared": "CONNECTION_ID() was", "reset": "it lost what was set: "} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := new(proxy)
