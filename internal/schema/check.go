@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -61,15 +62,9 @@ func Check(ctx context.Context, db *sql.DB) ([]Finding, error) {
 
 // WrongFirst sorts findings: wrong before slow.
 func WrongFirst(findings []Finding) []Finding {
-	wrong, slow := []Finding(nil), []Finding(nil)
-	for _, f := range findings {
-		if f.Wrong {
-			wrong = append(wrong, f)
-		} else {
-			slow = append(slow, f)
-		}
-	}
-	return append(wrong, slow...)
+	class := map[bool]int{true: 0, false: 1}
+	slices.SortStableFunc(findings, func(a, b Finding) int { return cmp.Compare(class[a.Wrong], class[b.Wrong]) })
+	return findings
 }
 
 // checker is a check under way.
@@ -132,24 +127,22 @@ func (c *checker) read(ctx context.Context) (err error) {
 	if c.tables, err = readTables(ctx, c.db); err != nil {
 		return err
 	}
-	columns, err := rowsOf(ctx, c.db, "SELECT table_name, column_name, data_type, column_type, is_nullable, extra, collation_name, numeric_scale"+
-		" FROM information_schema.columns WHERE "+ofOurs())
+	// MariaDB adds a comment about its storage to a type.
+	columns, err := rowsOf(ctx, c.db, "SELECT table_name, LOWER(column_name) AS name, data_type, REPLACE(column_type, ' /* mariadb-5.3 */', '') AS column_type,"+
+		" is_nullable, extra, collation_name, numeric_scale, NULL AS definition FROM information_schema.columns WHERE "+ofOurs())
 	if err != nil {
 		return err
-	}
-	for _, r := range columns {
-		if t := c.tables[r["table_name"]]; t != nil { // not made just now
-			// MariaDB adds a comment about its storage.
-			r["column_type"] = strings.TrimSuffix(r["column_type"], " /* mariadb-5.3 */")
-			t.columns[strings.ToLower(r["column_name"])] = r
-		}
 	}
 	keys, err := rowsOf(ctx, c.db, "SELECT table_name, CONCAT(CASE WHEN index_name = 'PRIMARY' THEN 'PRIMARY KEY' WHEN non_unique THEN CONCAT('KEY ', index_name)"+
 		" ELSE CONCAT('UNIQUE KEY ', index_name) END, ' (', LOWER(GROUP_CONCAT(column_name ORDER BY seq_in_index SEPARATOR ', ')), ')') AS definition"+
 		" FROM information_schema.statistics WHERE "+ofOurs()+" GROUP BY table_name, index_name, non_unique")
-	for _, r := range keys {
-		if t := c.tables[r["table_name"]]; t != nil {
+	for _, r := range append(columns, keys...) {
+		switch t := c.tables[r["table_name"]]; {
+		case t == nil: // made just now
+		case r["definition"] != "":
 			t.keys = append(t.keys, r["definition"])
+		default:
+			t.columns[r["name"]] = r
 		}
 	}
 	return err
@@ -158,15 +151,14 @@ func (c *checker) read(ctx context.Context) (err error) {
 // table compares a table or view with schema.sql. A table of activityd's own has the keys of schema.sql, too:
 // statements name them. Of the site's, the server explains what it can use.
 func (c *checker) table(ctx context.Context, want wantedTable, have *present) error {
-	if have == nil {
+	alter := "ALTER TABLE " + want.name + " "
+	switch {
+	case have == nil:
 		rights := map[bool]string{true: "SELECT, INSERT, UPDATE, DELETE", false: "SELECT"}[want.owned]
 		// An empty table of the site's is no remedy where a file describes its tables.
 		c.add(true, want.name, fmt.Sprintf("activityd schema --apply makes it%s; if it is there: GRANT %s ON %s.%s TO %s;", WithMap, rights, Quote(c.database), want.name, c.grantee),
 			"there is no such table or view that %s can see", c.grantee)
 		return nil
-	}
-	alter := "ALTER TABLE " + want.name + " "
-	switch {
 	case have.isView() && want.owned:
 		c.add(true, want.name, "DROP VIEW "+want.name+"; and then activityd schema --apply", "is a view: want a table of activityd's own")
 		return nil
@@ -182,7 +174,21 @@ func (c *checker) table(ctx context.Context, want wantedTable, have *present) er
 	}
 	fit := true
 	for _, w := range want.columns {
-		fit = c.column(want, have, w) && fit
+		h := have.columns[w.name]
+		what, verb := "there is no column "+w.name, "ADD"
+		if h != nil {
+			lack := w.unfit(h, have.isView())
+			if lack == "" {
+				continue
+			}
+			what, verb = "column "+w.name+" "+lack, "MODIFY"
+		}
+		fit = false
+		do := fmt.Sprintf("%s%s COLUMN %s;", alter, verb, w.definition)
+		if have.isView() {
+			do = fmt.Sprintf("have the view yield %s as %s: docs/setup.md has expressions for it", w.name, w.kind)
+		}
+		c.add(true, want.name, do, "%s", what)
 	}
 	if !want.owned && fit { // a statement about columns that are missing can only fail
 		return c.plans(ctx, want.name, have.isView())
@@ -193,25 +199,6 @@ func (c *checker) table(ctx context.Context, want wantedTable, have *present) er
 		}
 	}
 	return nil
-}
-
-// column compares a column of a table or view.
-func (c *checker) column(want wantedTable, have *present, w wantedColumn) (fit bool) {
-	h, there := have.columns[w.name]
-	what, verb := "there is no column "+w.name, "ADD"
-	if there {
-		lack := w.unfit(h, have.isView())
-		if lack == "" {
-			return true
-		}
-		what, verb = "column "+w.name+" "+lack, "MODIFY"
-	}
-	do := fmt.Sprintf("ALTER TABLE %s %s COLUMN %s;", want.name, verb, w.definition)
-	if have.isView() {
-		do = fmt.Sprintf("have the view yield %s as %s: docs/setup.md has expressions for it", w.name, w.kind)
-	}
-	c.add(true, want.name, do, "%s", what)
-	return false
 }
 
 // explain begins a statement in place of SELECT. With skip scans an index would be possible that does not begin with
@@ -233,18 +220,19 @@ func (c *checker) plans(ctx context.Context, table string, isView bool) error {
 			}
 			c.blind = true
 			return nil
-		}
-		if err != nil {
+		} else if err != nil {
 			return err
 		}
+		list := "(" + strings.Join(key.columns, ", ") + ")"
 		switch lack, isTwice := key.lack(steps); {
 		case lack == "":
 		case isView:
-			c.add(false, table, "the tables beneath need it, on plain or generated columns that the view names as they are; activityd schema --map FILE prints it", "%s, beneath the view: %s", lack, key.without)
+			c.add(false, table, "the tables beneath need it, on plain or generated columns that the view names as they are; activityd schema --map FILE prints it",
+				"%s %s, beneath the view: %s", lack, list, key.without)
 		case isTwice:
-			c.add(true, table, "ALTER TABLE "+table+" ADD UNIQUE KEY "+key.list()+";", "%s: what is there twice is shown twice", lack)
+			c.add(true, table, "ALTER TABLE "+table+" ADD UNIQUE KEY "+list+";", "%s %s: what is there twice is shown twice", lack, list)
 		default:
-			c.add(false, table, "ALTER TABLE "+table+" "+strings.TrimSpace("ADD KEY "+key.name)+" "+key.list()+";", "%s: %s", lack, key.without)
+			c.add(false, table, "ALTER TABLE "+table+" "+strings.TrimSpace("ADD KEY "+key.name)+" "+list+";", "%s %s: %s", lack, list, key.without)
 		}
 	}
 	return nil
@@ -253,7 +241,8 @@ func (c *checker) plans(ctx context.Context, table string, isView bool) error {
 // smallTable is the number of rows up to which a server may scan a table although it has an index for it.
 const smallTable = 1000
 
-// lack returns the lack of the plan of a key's statement; "" if there is none. isTwice says that the rows may be there twice.
+// lack returns the lack of the plan of a key's statement; "" if there is none. isTwice says that the rows may be there
+// twice.
 func (k siteKey) lack(steps []row) (what string, isTwice bool) {
 	for _, s := range steps {
 		// A table that the server makes for the statement, <derived2>, has no index, and may be small.
@@ -262,11 +251,11 @@ func (k siteKey) lack(steps []row) (what string, isTwice bool) {
 		rows, _ := strconv.Atoi(s["rows"]) // an estimate
 		switch {
 		case k.unique && stored && (scan || s["type"] == "ref" || s["type"] == "range"):
-			return "there is no unique key " + k.list(), true
+			return "there is no unique key", true
 		case scan && (s["possible_keys"] == "" || rows > smallTable):
-			return "there is no index " + k.list(), false
+			return "there is no index", false
 		case strings.Contains(s["extra"], "filesort"):
-			return "no index has the order of " + k.list(), false
+			return "no index has the order of", false
 		}
 	}
 	return "", false

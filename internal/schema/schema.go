@@ -40,11 +40,10 @@ func Apply(ctx context.Context, db *sql.DB, only ...string) error {
 			}
 		}
 		for _, t := range wanted {
-			if len(only) > 0 && !slices.Contains(only, t.name) {
-				continue
-			}
-			if _, err := conn.ExecContext(ctx, t.statement); err != nil {
-				return fmt.Errorf("make table %s: %w", t.name, err)
+			if len(only) == 0 || slices.Contains(only, t.name) {
+				if _, err := conn.ExecContext(ctx, t.statement); err != nil {
+					return fmt.Errorf("make table %s: %w", t.name, err)
+				}
 			}
 		}
 		return nil
@@ -68,10 +67,7 @@ var versionComment = regexp.MustCompile(`activityd schema (\d+)`)
 
 // versionOf returns the version in a text; 0 if there is none.
 func versionOf(text string) int {
-	found := versionComment.FindStringSubmatch(text)
-	if found == nil {
-		return 0
-	}
+	found := append(versionComment.FindStringSubmatch(text), "", "")
 	n, _ := strconv.Atoi(found[1])
 	return n
 }
@@ -82,19 +78,19 @@ func (all tables) misfit() *Finding {
 	if tasks == nil || tasks.isView() {
 		return nil
 	}
+	f := &Finding{Wrong: true, Table: "tasks"}
 	is, needs := versionOf(tasks.row["table_comment"]), versionOf(activityd.Schema)
-	if is == needs {
+	f.What = fmt.Sprintf("is of schema version %d: this activityd needs version %d", is, needs)
+	switch {
+	case is == needs:
 		return nil
-	}
-	own := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return siteColumns[name] != nil || all[name].isView() })
-	f := &Finding{
-		Wrong: true, Table: "tasks", What: fmt.Sprintf("is of schema version %d: this activityd needs version %d", is, needs),
-		Do: "start anew, as no release had that version: DROP TABLE " + strings.Join(own, ", ") + "; and then activityd schema --apply, and activityd reset",
-	}
-	if is == 0 {
+	case is == 0:
 		f.What, f.Do = "is not activityd's: its comment names no schema version", "give activityd another database, or this table another name"
-	} else if is > needs {
+	case is > needs:
 		f.Do = "this activityd is older than the schema: run a newer one"
+	default:
+		own := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return siteColumns[name] != nil || all[name].isView() })
+		f.Do = "start anew, as no release had that version: DROP TABLE " + strings.Join(own, ", ") + "; and then activityd schema --apply, and activityd reset"
 	}
 	return f
 }

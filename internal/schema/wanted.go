@@ -26,12 +26,19 @@ type wantedColumn struct {
 type kind string
 
 const (
-	aNumber     kind = "a whole number"
-	aFlag       kind = "a number, 0 for no"
-	aText       kind = "text that is never NULL"
-	aDate       kind = "unix seconds, a whole number"
-	aVisibility kind = "one of the words" // of the definition
+	aNumber kind = "a whole number"
+	aFlag   kind = "a number, 0 for no"
+	aText   kind = "text that is never NULL"
+	aDate   kind = "unix seconds, a whole number"
 )
+
+// visibilities are the words of photos.visibility.
+var visibilities = func() []string {
+	_, definition, _ := strings.Cut(activityd.Schema, "\n  visibility ")
+	return Words(definition)
+}()
+
+var aVisibility = kind("one of the words " + strings.Join(visibilities, ", "))
 
 // siteColumns are the columns that statements read of the site's tables.
 var siteColumns = map[string]map[string]kind{
@@ -59,8 +66,6 @@ var siteKeys = []siteKey{
 	{"photos", "", []string{"id"}, true, "each comparison of contacts scans all photos", "date_upload FROM photos WHERE id = 1"},
 	{"photos", "newest", []string{"owner_id", "visibility", "date_upload", "id"}, false, "each read sorts all photos of an owner, or scans the whole table", "id, date_upload FROM photos WHERE owner_id = 1 AND visibility = 'public' ORDER BY date_upload DESC, id DESC LIMIT 10"},
 }
-
-func (k siteKey) list() string { return "(" + strings.Join(k.columns, ", ") + ")" }
 
 var (
 	createTable = regexp.MustCompile(`(?ms)^(CREATE TABLE IF NOT EXISTS (\w+) \(\n(.*?)\n\).*?);$`)
@@ -109,12 +114,6 @@ func Words(definition string) []string {
 	return words
 }
 
-// visibilities are the words of photos.visibility.
-var visibilities = func() []string {
-	_, definition, _ := strings.Cut(activityd.Schema, "\n  visibility ")
-	return Words(definition)
-}()
-
 // integers are the types of whole numbers.
 var integers = []string{"tinyint", "smallint", "mediumint", "int", "bigint"}
 
@@ -126,11 +125,12 @@ func (c wantedColumn) unfit(have row, inView bool) string {
 	whole := slices.Contains(integers, data) || data == "decimal" && have["numeric_scale"] == "0"
 	// A generated column may be NULL on MariaDB, whatever it is made of.
 	plain := !inView && !strings.Contains(strings.ToUpper(have["extra"]), "GENERATED")
+	words := Words(have["column_type"])
+	isShown := func(word string) bool { return word != "private" && slices.Contains(words, word) }
 	switch {
 	case c.kind == aFlag && !whole && have["column_type"] != "bit(1)":
 		return is + "; others would count as yes or no by chance"
-	case (c.kind == aNumber || c.kind == aDate) && !whole,
-		c.kind == aText && (have["collation_name"] == "" || data == "enum"):
+	case (c.kind == aNumber || c.kind == aDate) && !whole, c.kind == aText && (have["collation_name"] == "" || data == "enum"):
 		return is
 	case c.name == "date_upload" && plain && nullable:
 		return "may be NULL: a photo without a date fails the answer that it is in"
@@ -138,13 +138,9 @@ func (c wantedColumn) unfit(have row, inView bool) string {
 		return "may be NULL: a row without it fails the answer that it is in"
 	case c.kind != aVisibility || data == "char" || data == "varchar":
 		return ""
-	}
-	is += " " + strings.Join(visibilities, ", ")
-	if data != "enum" { // a word that is compared with a number is 0, which may be the number for private
+	case data != "enum": // a word that is compared with a number is 0, which may be the number for private
 		return is + "; MySQL takes each word for the number 0, so that what is private may be shown"
-	}
-	words := Words(have["column_type"])
-	if !slices.ContainsFunc(visibilities, func(word string) bool { return word != "private" && slices.Contains(words, word) }) {
+	case !slices.ContainsFunc(visibilities, isShown):
 		return is + "; no photo would ever be shown"
 	}
 	return ""
