@@ -408,7 +408,7 @@ func (d *debian) checkFiles(t *testing.T) {
 	for _, path := range []string{
 		"/usr/share/bash-completion/completions/activityd", "/usr/share/zsh/vendor-completions/_activityd",
 		"/usr/share/fish/vendor_completions.d/activityd.fish",
-		"/usr/share/doc/activityd/copyright", "/usr/share/doc/activityd/changelog.gz", "/usr/share/doc/activityd/environment.example",
+		"/usr/share/doc/activityd/copyright", "/usr/share/doc/activityd/changelog.gz", "/usr/share/doc/activityd/docs/settings.md",
 		"/usr/share/lintian/overrides/activityd",
 	} {
 		if !strings.Contains(listed, path+"\n") && !strings.HasSuffix(listed, path) {

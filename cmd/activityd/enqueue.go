@@ -20,7 +20,6 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/queue"
 )
@@ -155,11 +154,8 @@ func checkOwn(n queue.New) error {
 	if slices.Contains(tasks.Kinds().Names(), n.Kind) || !isWorked {
 		return nil
 	}
-	guess := ""
-	if near, edits := settings.Nearest(n.Kind, tasks.Produced()); edits <= 2 {
-		guess = "did you mean " + near + "? "
-	}
-	return fmt.Errorf("TYPE: %s is no type of activityd's: %sa task of your own needs a queue of your own, by --queue: workers of activityd serve take from queue %s, and would bury it", n.Kind, guess, name)
+	return fmt.Errorf("TYPE: %s is none of activityd's (%s): a task of your own needs a queue of your own, by --queue: workers of activityd serve take from queue %s, and would bury it",
+		n.Kind, strings.Join(tasks.Produced(), ", "), name)
 }
 
 func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string) error {

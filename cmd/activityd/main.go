@@ -117,7 +117,7 @@ func newRoot(environ []string, stdout, stderr io.Writer) *cobra.Command {
 	root.PersistentFlags().StringVar(&file, "config", "", "`file` of settings, with lines ACTIVITYD_NAME='value' ["+settings.FileVariable+"]")
 	loader := settings.Loader{Settings: all, Environ: environ, Others: onceVariables(), Warnings: stderr}
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return loader.Load(cmd.Flags(), file) }
-	root.AddCommand(newServe(), newToken(), newSchema(), newEnqueue(), newTasks(), newBroadcast(), newShow(), newExplain(), newVerify(), newBackfill(), newReset(), newOnce(environ), newWatchdog(), newPush(), newReference())
+	root.AddCommand(newServe(), newToken(), newSchema(), newEnqueue(), newTasks(), newBroadcast(), newShow(), newExplain(), newVerify(), newBackfill(), newReset(), newOnce(environ), newWatchdog(), newPush())
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetVersionTemplate("{{.Version}}\n")

@@ -9,7 +9,6 @@
 //	ACTIVITYD_MYSQL_DSN='user:password@tcp(host:3306)/name'
 //	ACTIVITYD_NEED=20
 //
-// An unknown name in the file is an error, which suggests the nearest setting. An unknown name in
-// the environment causes a warning: other programs use the prefix, too, as Kubernetes does for a
-// service of this name.
+// An unknown name in the file is an error. An unknown name in the environment causes a warning:
+// other programs use the prefix, too, as Kubernetes does for a service of this name.
 package settings

@@ -160,8 +160,7 @@ func read(path string, known []string) (map[string]string, error) {
 		case !found, !likeName.MatchString(name):
 			err = errors.New("want NAME='value'")
 		case !slices.Contains(known, name):
-			nearest, _ := Nearest(name, known)
-			err = fmt.Errorf("there is no setting %s; the nearest is %s", name, nearest)
+			err = fmt.Errorf("there is no setting %s: docs/settings.md has the names", name)
 		case err != nil:
 			err = fmt.Errorf("%s: %w", name, err)
 		case twice:
@@ -194,40 +193,4 @@ func unquote(text string) (string, error) {
 		return "", errQuotes
 	}
 	return text, nil
-}
-
-// Nearest returns the name in names with the fewest edits from name, and their number. A name that
-// begins with name differs by one.
-func Nearest(name string, names []string) (nearest string, distance int) {
-	for _, other := range names {
-		d := edits(name, other)
-		if name != "" && strings.HasPrefix(other, name) {
-			d = min(d, 1)
-		}
-		if nearest == "" || d < distance {
-			nearest, distance = other, d
-		}
-	}
-	return nearest, distance
-}
-
-// edits is how many letters are to be added, removed or replaced to make b of a.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1) // of the beginning of a, to each beginning of b
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -80,10 +80,10 @@ func TestFilesThatAreRefused(t *testing.T) {
 	t.Parallel()
 	const quotes = "want the value in single quotes"
 	for text, want := range map[string]string{
-		"\n\nACTIVITYD_NEDE=1":                         "settings:3: there is no setting ACTIVITYD_NEDE; the nearest is ACTIVITYD_NEED",
-		"MYSQL_DSN=s3cret":                             "settings:1: there is no setting MYSQL_DSN; the nearest is ACTIVITYD_MYSQL_DSN",
-		"export ACTIVITYD_GRACE=1s":                    "there is no setting export ACTIVITYD_GRACE; the nearest is ACTIVITYD_GRACE",
-		"ACTIVITYD_APNS=s3cret":                        "the nearest is ACTIVITYD_APNS_URL",
+		"\n\nACTIVITYD_NEDE=1":                         "settings:3: there is no setting ACTIVITYD_NEDE",
+		"MYSQL_DSN=s3cret":                             "settings:1: there is no setting MYSQL_DSN",
+		"export ACTIVITYD_GRACE=1s":                    "there is no setting export ACTIVITYD_GRACE",
+		"ACTIVITYD_APNS=s3cret":                        "there is no setting ACTIVITYD_APNS",
 		"activityd_need=1":                             "there is no setting activityd_need",
 		"ACTIVITYD_CONFIG=other":                       "there is no setting ACTIVITYD_CONFIG",
 		"s3cret":                                       "settings:1: want NAME='value'",
@@ -170,33 +170,5 @@ func TestBounds(t *testing.T) {
 	}
 	if err := n.Set("61"); err == nil || err.Error() != "want 0s to 1m" {
 		t.Error(err)
-	}
-}
-
-func TestNearest(t *testing.T) {
-	t.Parallel()
-	names := []string{"need", "mysql-dsn", "mysql-connections", "role"}
-	for name, want := range map[string]struct {
-		nearest string
-		edits   int
-	}{
-		"need": {"need", 0}, "ned": {"need", 1}, "neeed": {"need", 1}, "nead": {"need", 1}, "mysql-": {"mysql-dsn", 1}, "mysql-c": {"mysql-connections", 1},
-		"mysqldns": {"mysql-dsn", 3}, "rule": {"role", 1}, "": {"need", 4},
-	} {
-		if nearest, edits := settings.Nearest(name, names); nearest != want.nearest || edits != want.edits {
-			t.Errorf("%q: %s, %d, want %+v", name, nearest, edits, want)
-		}
-	}
-}
-
-func TestExample(t *testing.T) {
-	t.Parallel()
-	_, f := newFlags()
-	settings.ForTests(f, "grace")
-	groups := []settings.Group{settings.NewGroup("All", func(to *pflag.FlagSet) { to.AddFlagSet(f) })}
-	const want = "# Example.\n\n## All\n\n# URL of it\n#ACTIVITYD_APNS_URL=''\n\n# dsn of the database\n#ACTIVITYD_MYSQL_DSN=''\n\n" +
-		"# what a read wants (1 to 100 candidates)\n#ACTIVITYD_NEED='10'\n\n# what it does (all|api)\n#ACTIVITYD_ROLE='all'\n"
-	if got := settings.Example("# Example.", groups); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

@@ -11,6 +11,29 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// Group is a part of the settings, under a heading.
+type Group struct {
+	Title string
+	Flags *pflag.FlagSet
+}
+
+// NewGroup returns a group of the settings that a function registers, in their order.
+func NewGroup(title string, register func(*pflag.FlagSet)) Group {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.SortFlags = false
+	register(flags)
+	return Group{title, flags}
+}
+
+// Each calls a function with each setting that operators know.
+func (g Group) Each(visit func(f *pflag.Flag)) {
+	g.Flags.VisitAll(func(f *pflag.Flag) {
+		if _, hidden := f.Annotations[forTests]; !hidden {
+			visit(f)
+		}
+	})
+}
+
 // Form returns the form of a setting's value, in words: "1 to 1000 sets/s", "all|api|workers",
 // "file".
 func Form(f *pflag.Flag) string {
