@@ -47,8 +47,8 @@ func (s *service) listenMetrics(ctx context.Context) error {
 
 // console makes the pages for operators, for a server that knows its own names.
 func (s *service) console(knows func(string) bool) http.Handler {
-	o := console.Options{
-		Queue: s.queueOn(s.requests), Push: push.NewMySQL(s.requests),
+	return console.New(console.Options{
+		Queue: s.queueOn(s.requests), Push: push.NewMySQL(s.requests), Tokens: s.credentials.tokens,
 		Log: s.log, Kinds: tasks.Kinds().Names(), Knows: knows,
 		Explain: func(ctx context.Context, id member.ID) (recent.Explanation, error) {
 			a, answer, err := s.explain(ctx, id, defaultExplained)
@@ -57,9 +57,5 @@ func (s *service) console(knows func(string) bool) http.Handler {
 			}
 			return a.Explanation(id, answer.Behind), nil
 		},
-	}
-	if s.credentials.tokens != nil { // a nil pointer in an interface would not be nil
-		o.Tokens = s.credentials.tokens
-	}
-	return console.New(o)
+	})
 }

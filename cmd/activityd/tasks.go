@@ -399,7 +399,7 @@ func (ch *taskChange) run(ctx context.Context, q *queue.Queue, out, errs io.Writ
 	do := func(ctx context.Context, match queue.Filter, limit int) (int, error) {
 		return ch.do(q, ctx, match, limit)
 	}
-	changed, missed, err := inspect.Change(ctx, inspect.Pages(ctx, q, ch.match, inspect.Batch), ch.match, do, func(int) {})
+	changed, missed, err := inspect.Change(ctx, inspect.Pages(ctx, q, ch.match, inspect.Batch), ch.match, do)
 	if err != nil {
 		return fmt.Errorf("%s %d tasks, and left the rest as it was; repeat it to go on: %w", ch.past, changed, err)
 	}

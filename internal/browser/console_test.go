@@ -118,7 +118,7 @@ func (b consoleTab) want(expression, want string) {
 
 var everyPage = []string{
 	"/console/", "/console/tasks", "/console/tasks?error=nothing", "/console/tasks/12", "/console/event", "/console/event?id=upload-901",
-	"/console/explain", "/console/explain?member=7", "/console/act?do=discard&type=upload", "/console/tasks/999",
+	"/console/explain", "/console/explain?member=7", "/console/tasks?state=dead&type=upload", "/console/tasks/999",
 }
 
 // At the width of a telephone, light and dark, nothing is a barrier and nothing is cut off.
@@ -179,9 +179,9 @@ func TestTheConsoleWithoutAScript(t *testing.T) {
 	says("Failures")
 	click(`button[value=resume]`)
 	until(b.Tab, `document.querySelectorAll("button[value=resume]").length`, "0")
-	click(`a[href*="do=retry"][href*="type=upload"]`)
-	says("Retry 3 tasks that are")
-	click("main button")
+	click(`a[href*="state=dead"][href*="type=upload"]`)
+	says("Retry all that match")
+	click("button[value=retry]")
 	says("3 tasks were retried.")
 	var parked int
 	if err := b.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM tasks WHERE state IN ('scheduled', 'dead')").Scan(&parked); err != nil || parked != 2 {
@@ -190,7 +190,7 @@ func TestTheConsoleWithoutAScript(t *testing.T) {
 	click(`nav a[href="/console/tasks"]`)
 	says("Error contains")
 	b.Do(chromedp.SendKeys(chromedp.CSS("[name=error]"), "timeout"))
-	click("main form button")
+	click("form[role=search] button")
 	until(b.Tab, `document.querySelectorAll("tbody tr").length`, "1")
 	says("<b>own</b>")
 	click(`header form button`)

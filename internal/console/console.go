@@ -8,10 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
-	"iter"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -27,37 +25,13 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
-// Queue is the part of the queue that the page needs.
-type Queue interface {
-	inspect.Lister
-	Stats(ctx context.Context) (queue.Stats, error)
-	Search(ctx context.Context, match queue.Filter, limit int) (list []queue.Record, partial bool, err error)
-	Retry(ctx context.Context, match queue.Filter, limit int) (int, error)
-	Discard(ctx context.Context, match queue.Filter, limit int) (int, error)
-	Pause(ctx context.Context, queue string) (changed bool, err error)
-	Resume(ctx context.Context, queue string) (changed bool, err error)
-}
-
-// Push is the part of push that the page needs.
-type Push interface {
-	EventByID(ctx context.Context, id string) (*push.StoredEvent, error)
-	Events(ctx context.Context, numbers []uint64) (map[uint64]*push.StoredEvent, error)
-	CountReceipts(ctx context.Context, event uint64, limit int) ([]push.ReceiptCount, error)
-	Fates(ctx context.Context, event uint64, only member.ID) iter.Seq2[[]push.Fate, error]
-}
-
-// Tokens finds the caller that a secret belongs to, as [auth.Tokens] does.
-type Tokens interface {
-	Check(secret string, need auth.Scope) (auth.Caller, error)
-}
-
 // Options are for [New].
 type Options struct {
-	Queue   Queue
-	Push    Push
+	Queue   *queue.Queue
+	Push    *push.MySQL
 	Explain func(ctx context.Context, viewer member.ID) (recent.Explanation, error)
 	Kinds   []string               // of tasks about a member's answer
-	Tokens  Tokens                 // nil: there are none
+	Tokens  *auth.Tokens           // nil: there are none
 	Knows   func(host string) bool // see [httpserver.Server.Knows]
 	Log     *slog.Logger
 }
@@ -69,7 +43,7 @@ const (
 	maxForm    = 64 << 10 // bytes
 )
 
-// Console is the page. It serves all paths below /console/.
+// Console serves all paths below /console/.
 type Console struct {
 	Options
 
@@ -81,7 +55,7 @@ type Console struct {
 //go:embed assets
 var assets embed.FS
 
-var templates = template.Must(template.New("").Funcs(template.FuncMap{"link": newLink}).ParseFS(assets, "assets/*.html"))
+var templates = template.Must(template.New("").ParseFS(assets, "assets/*.html"))
 
 // page is a path with its scope and fields.
 type page struct {
@@ -90,33 +64,23 @@ type page struct {
 	fields string
 }
 
-// link is a link at the top.
-type link struct {
-	To, Text string
-	Current  bool
-}
-
-func newLink(page, name, to, text string) link { return link{to, text, page == name} }
-
 // policy allows the style of this package, and no further page to show it.
 const policy = "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// New returns the page.
+// New returns the console.
 func New(o Options) *Console {
 	c := &Console{Options: o, turn: make(chan struct{}, 1)}
 	mux := http.NewServeMux()
-	const choice = "id key type queue state error"
-	for pattern, one := range map[string]page{
+	for pattern, p := range map[string]page{
 		"GET /console/{$}":        {auth.Inspect, c.showQueues, "refresh"},
-		"GET /console/tasks":      {auth.Inspect, c.showTasks, "page " + choice},
+		"GET /console/tasks":      {auth.Inspect, c.showTasks, "page key type queue state error"},
 		"GET /console/tasks/{id}": {auth.Inspect, c.showTask, ""},
 		"GET /console/event":      {auth.Inspect, c.showEvent, "id member"},
 		"GET /console/explain":    {auth.Inspect, c.showExplanation, "member"},
-		"GET /console/act":        {auth.Admin, c.showChange, "do " + choice},
-		"POST /console/act":       {auth.Admin, c.change, "do " + choice},
+		"POST /console/act":       {auth.Admin, c.change, "do sure id key type queue state error"},
 		"POST /console/queue":     {auth.Admin, c.hold, "do queue"},
 	} {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, one) })
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, p) })
 	}
 	mux.HandleFunc("POST /console/signin", c.signIn)
 	mux.HandleFunc("POST /console/signout", c.signOut)
@@ -165,7 +129,7 @@ type fault string
 
 func (f fault) Error() string { return string(f) }
 
-// serve shows a page to a caller with the scope, and one page at a time.
+// serve shows a page to a caller with the scope. A single request at a time asks MySQL.
 func (c *Console) serve(w http.ResponseWriter, r *http.Request, p page) {
 	v := &view{status: http.StatusOK}
 	caller, err := c.access(r, p.need)
@@ -216,20 +180,17 @@ func (p page) check(r *http.Request) error {
 
 // refuse answers a caller without the scope: with the form to sign in, if that would help.
 func (c *Console) refuse(w http.ResponseWriter, r *http.Request, v *view, err error) {
-	v.Title, v.status, v.Problem = "Not allowed", http.StatusForbidden, "This is not allowed: "+err.Error()+"."
-	verdict := auth.ForeignHost
-	if c.Tokens != nil {
-		verdict = auth.WrongScope
-	}
-	if auth.VerdictOf(err) == auth.OverLimit {
-		v.status, verdict = http.StatusTooManyRequests, auth.OverLimit
-		v.Problem = err.Error() + "."
-	}
-	if errors.Is(err, errSignIn) {
-		v.Title, v.status, v.Problem, v.SignIn, verdict = "Sign in", http.StatusUnauthorized, "", true, auth.NoToken
+	verdict := auth.VerdictOf(err)
+	switch {
+	case errors.Is(err, errSignIn):
+		v.Title, v.status, v.SignIn, verdict = "Sign in", http.StatusUnauthorized, true, auth.NoToken
 		if r.Method == http.MethodGet {
 			v.Next = r.URL.RequestURI()
 		}
+	case verdict == auth.OverLimit:
+		v.Title, v.status, v.Problem = "Not allowed", http.StatusTooManyRequests, err.Error()+"."
+	default:
+		v.Title, v.status, v.Problem = "Not allowed", http.StatusForbidden, "This is not allowed: "+err.Error()+"."
 	}
 	auth.CountRequest("", verdict)
 	c.write(w, r, v)
@@ -266,18 +227,4 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, v *view) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(v.status)
 	_, _ = w.Write(text.Bytes()) // the browser may be gone
-}
-
-// path returns the path of a page with its values that are not empty.
-func path(page string, values ...string) string {
-	q := url.Values{}
-	for i := 0; i+1 < len(values); i += 2 {
-		if values[i+1] != "" {
-			q.Set(values[i], values[i+1])
-		}
-	}
-	if len(q) == 0 {
-		return "/console/" + page
-	}
-	return "/console/" + page + "?" + q.Encode()
 }

@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"html"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -32,15 +33,23 @@ func TestFieldsThatArePossible(t *testing.T) {
 	t.Parallel()
 	b := newRig(t).browser()
 	for path, want := range map[string]string{
-		"/console/tasks?page=0":               "page: want 1 to 20",
-		"/console/tasks?state=foo":            "state: want one of",
-		"/console/tasks?member=7":             "there is no field",
-		"/console/act?do=discard&member=7":    "there is no field",
-		"/console/act?do=discard":             "say which tasks",
-		"/console/act?do=discard&state=dead":  "say which tasks",
-		"/console/act?do=retry&state=waiting": "say which tasks",
+		"/console/tasks?page=0":                                  "page: want 1 to 20",
+		"/console/tasks?state=foo":                               "state: want one of",
+		"/console/tasks?member=7":                                "there is no field",
+		"POST /console/act?do=burn&type=a":                       "want do=retry",
+		"POST /console/act?do=retry&member=7":                    "there is no field",
+		"POST /console/act?do=retry":                             "say which tasks",
+		"POST /console/act?do=retry&state=dead":                  "say which tasks",
+		"POST /console/act?do=retry&type=a":                      "want the state of the tasks, one of [dead scheduled]",
+		"POST /console/act?do=discard&type=upload&state=running": "want the state of the tasks",
+		"POST /console/act?do=retry&type=upload&state=waiting":   "want the state of the tasks",
+		"POST /console/act?do=discard&type=upload&state=dead":    "tick the box",
 	} {
-		response, text := b.send(http.MethodGet, path, nil)
+		method := http.MethodGet
+		if post, ok := strings.CutPrefix(path, "POST "); ok {
+			method, path = http.MethodPost, post
+		}
+		response, text := b.send(method, path, nil)
 		if response.StatusCode != http.StatusBadRequest || !strings.Contains(text, want) {
 			t.Errorf("%s: %s, want %q in\n%s", path, response.Status, want, text)
 		}
@@ -59,19 +68,15 @@ func TestThePages(t *testing.T) {
 			`state=dead&amp;type=upload">3 dead</a>`, `<a href="/console/tasks/13">13</a>`, "scheduled", "oldest waiting",
 		},
 		"/console/tasks": {"/console/tasks/1\"", "/console/tasks/31\"", "&lt;/pre&gt;&lt;script&gt;"},
-		"/console/tasks?state=dead&error=%25.0.0._:": {"/console/tasks/11\"", "/console/tasks/13\"", "Retry all of them"},
-		"/console/tasks?id=21,2":                     {"/console/tasks/21\"", "/console/tasks/2\""},
+		"/console/tasks?state=dead&error=%25.0.0._:": {"/console/tasks/11\"", "/console/tasks/13\"", "Retry all that match"},
 		"/console/tasks?type=upload&key=7":           {"/console/tasks/1\""},
 		"/console/tasks?error=nothing":               {"No such task was found"},
-		"/console/tasks/1":                           {"waiting", "attempts", "&lt;/pre&gt;&lt;script&gt;", "Discard…", "/console/explain?member=7"},
-		"/console/tasks/12":                          {"dead", "3 of 25", "Last error", "refused &lt;script&gt;", "Retry…", "2023-11-14"},
+		"/console/tasks/1":                           {"waiting", "attempts", "&lt;/pre&gt;&lt;script&gt;", ">Discard<", "/console/explain?member=7"},
+		"/console/tasks/12":                          {"dead", "3 of 25", "Last error", "refused &lt;script&gt;", ">Retry<", "2023-11-14"},
 		"/console/tasks/31":                          {"may start", "/console/event?id=31"},
 		"/console/event":                             {"Event, or the id of a task"},
 		"/console/event?id=upload-901":               {"upload-901", "1 failed (&lt;u&gt;gone&lt;/u&gt;)", "webpush", "title"},
 		"/console/explain?member=7":                  {"7 sees 5 (&lt;script&gt;", "chosen"},
-		"/console/act?do=retry&type=upload":          {"Retry 3 tasks that are dead?", "/console/tasks/11\""},
-		"/console/act?do=discard&id=1":               {"Discard 1 tasks that are dead, scheduled, waiting?", "for good"},
-		"/console/act?do=discard&type=nothing":       {"There are no such tasks"},
 	} {
 		text := b.page(path)
 		for _, one := range want {
@@ -87,8 +92,8 @@ func TestThePages(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]int{
-		"/console/tasks/999": 404, "/console/tasks/x": 400, "/console/tasks?id=x": 400, "/console/event?id=other": 404, "/console/event?id=1": 404,
-		"/console/event?id=a&member=x": 400, "/console/explain?member=404": 404, "/console/act?do=burn": 400, "/console/act?do=retry&state=waiting": 400, "/console/other": 404,
+		"/console/tasks/999": 404, "/console/tasks/x": 400, "/console/event?id=other": 404, "/console/event?id=1": 404,
+		"/console/event?id=a&member=x": 400, "/console/explain?member=404": 404, "/console/act": 405, "/console/other": 404,
 	} {
 		if response, text := b.send(http.MethodGet, path, nil); response.StatusCode != want {
 			t.Errorf("%s: %s, want %d\n%s", path, response.Status, want, text)
@@ -223,7 +228,7 @@ func TestAPageWaitsForNoLock(t *testing.T) {
 		}
 	}
 	b := r.browser()
-	for _, path := range []string{"/console/", "/console/tasks", "/console/tasks/1", "/console/event?id=upload-901", "/console/act?do=retry&type=upload"} {
+	for _, path := range []string{"/console/", "/console/tasks", "/console/tasks/1", "/console/event?id=upload-901", "/console/tasks?type=upload&state=dead"} {
 		b.page(path)
 	}
 }
@@ -237,28 +242,25 @@ func TestRetryAndDiscard(t *testing.T) {
 	r.park("dead", "upload", "dial tcp 10.9.9.9:1: refused "+evil, 100, 600) // more than a batch
 	b := r.browser()
 	b.signIn(secret)
-	link := regexp.MustCompile(`href="(/console/act\?do=retry&amp;[^"]*type=upload)"`).FindStringSubmatch(b.page("/console/"))
+	link := regexp.MustCompile(`href="(/console/tasks\?[^"]*type=upload)">603 dead`).FindStringSubmatch(b.page("/console/"))
 	if link == nil {
-		t.Fatal("no link to retry")
+		t.Fatal("no link to the failures")
 	}
-	text := b.page(strings.ReplaceAll(link[1], "&amp;", "&"))
-	if !strings.Contains(text, "Retry 603 tasks that are dead?") {
-		t.Errorf("asks\n%s", text)
+	act := func(path, do, want string) {
+		t.Helper()
+		response, text := b.send(http.MethodPost, "/console/act", deed(b.page(path), do), "Sec-Fetch-Site", "same-origin")
+		if response.StatusCode != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("%s: %s, want %q in\n%s", path, response.Status, want, text)
+		}
 	}
-	response, text := b.send(http.MethodPost, "/console/act", fields(text), "Sec-Fetch-Site", "same-origin")
-	if response.StatusCode != http.StatusOK || !strings.Contains(text, "603 tasks were retried.") {
-		t.Errorf("%s\n%s", response.Status, text)
-	}
+	act(html.UnescapeString(link[1]), "retry", "603 tasks were retried.")
 	if n := r.count("tasks WHERE attempts = 0 AND run_at > 0"); n != 603 {
 		t.Errorf("%d wait again", n)
 	}
-	text = b.page("/console/act?do=discard&error=timeout")
-	if _, text = b.send(http.MethodPost, "/console/act", fields(text), "Sec-Fetch-Site", "same-origin"); !strings.Contains(text, "1 tasks were discarded.") || r.parked() != 1 {
-		t.Errorf("discarded\n%s", text)
-	}
-	text = b.page("/console/act?do=discard&id=31,1,999")
-	if _, text = b.send(http.MethodPost, "/console/act", fields(text)); !strings.Contains(text, "2 tasks were discarded.") || r.parked() != 0 {
-		t.Errorf("discarded by id\n%s", text)
+	act("/console/tasks?state=dead&error=timeout", "discard", "1 tasks were discarded.")
+	act("/console/tasks/31", "discard", "1 tasks were discarded.")
+	if n := r.parked(); n != 0 {
+		t.Errorf("%d are parked", n)
 	}
 	if log := r.log.String(); strings.Count(log, `msg="tasks were changed by hand" by=ann`) != 3 || !strings.Contains(log, "do=retry tasks=603") || strings.Contains(log, secret) {
 		t.Errorf("logged %s", log)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,24 +19,28 @@ import (
 
 // How much a page shows.
 const (
-	maxRows   = 50
-	maxPages  = 20 // of tasks
-	maxGroups = 50
+	maxRows     = 50
+	maxPages    = 20 // of tasks
+	maxGroups   = 50
+	maxFailures = 1000 // tasks that failed whose errors are grouped
 )
+
+// path returns the path of a page with its values that are not empty.
+func path(page string, values ...string) string {
+	q := url.Values{}
+	for i := 0; i+1 < len(values); i += 2 {
+		if values[i+1] != "" {
+			q.Set(values[i], values[i+1])
+		}
+	}
+	return strings.TrimSuffix("/console/"+page+"?"+q.Encode(), "?")
+}
 
 // grid is a table as it is shown: the first cells of its rows may be links.
 type grid struct {
 	ID, Label string
 	inspect.Table
-	Links []string // by row; "": none
-}
-
-// Link returns where the first cell of a row leads.
-func (g grid) Link(row int) string {
-	if row < len(g.Links) {
-		return g.Links[row]
-	}
-	return ""
+	Links []string // by row; none: no row has a link
 }
 
 // Name returns the name of a column, in lower case.
@@ -49,12 +54,6 @@ func (g grid) Long(column int) bool {
 	return slices.Contains([]string{"LAST ERROR", "REASON", "ARGS", "VERDICT"}, g.Head[column])
 }
 
-// failureRow is a group of failures, and the links from it.
-type failureRow struct {
-	inspect.Failures
-	List, Retry, Discard string
-}
-
 // queueNow is a queue, with a row for each type.
 type queueNow struct {
 	Name, List string
@@ -62,9 +61,6 @@ type queueNow struct {
 	Paused     bool
 	Types      grid
 }
-
-// maxFailures bounds the tasks that failed whose errors are grouped.
-const maxFailures = 1000
 
 func (c *Console) showQueues(r *http.Request, v *view) error {
 	v.Title, v.Page, v.Refresh = "Queues", "queues", r.FormValue("refresh") != ""
@@ -77,22 +73,24 @@ func (c *Console) showQueues(r *http.Request, v *view) error {
 	if err != nil {
 		return err
 	}
+	type failures struct {
+		inspect.Failures
+		List string
+	}
 	now := inspect.NewQueues(stats, time.Now())
 	body := struct {
 		Queues        []queueNow
 		At            string
 		More, Partial bool
-		Failures      []failureRow
-	}{nil, now.At, now.More, partial || len(list) == maxFailures, nil}
+		Failures      []failures
+	}{At: now.At, More: now.More, Partial: partial || len(list) == maxFailures}
 	for _, q := range now.Queues {
 		body.Queues = append(body.Queues, newQueueNow(inspect.Queues{Limit: now.Limit, Queues: []inspect.Queue{q}}))
 	}
 	for _, f := range inspect.GroupFailures(list, maxGroups) {
-		q := []string{"queue", f.Queue, "type", f.Kind, "state", string(f.State), "error", f.Pattern}
+		at := path("tasks", "queue", f.Queue, "type", f.Kind, "state", string(f.State), "error", f.Pattern)
 		f.Error = inspect.Shortened(inspect.OneLine(f.Error), 300)
-		body.Failures = append(body.Failures, failureRow{
-			f, path("tasks", q...), path("act", append(q, "do", "retry")...), path("act", append(q, "do", "discard")...),
-		})
+		body.Failures = append(body.Failures, failures{f, at})
 	}
 	v.Body = body
 	return nil
@@ -100,18 +98,18 @@ func (c *Console) showQueues(r *http.Request, v *view) error {
 
 // newQueueNow is for a table of one queue: its first row is of all types.
 func newQueueNow(one inspect.Queues) queueNow {
-	t := one.Table()
-	q := queueNow{Name: one.Queues[0].Queue, List: path("tasks", "queue", one.Queues[0].Queue), Paused: one.Queues[0].Paused}
+	t, name := one.Table(), one.Queues[0].Queue
+	q := queueNow{Name: name, List: path("tasks", "queue", name), Paused: one.Queues[0].Paused}
 	types := len(t.Head) - 1 // the last column is of the queue alone
-	for i := 2; i < len(t.Head)-1; i++ {
+	for i := 2; i < types; i++ {
 		if cell := t.Rows[0][i]; cell != "-" && cell != "0" {
 			q.Facts = append(q.Facts, [2]string{strings.ToLower(t.Head[i]), cell})
 		}
 	}
-	q.Types = grid{ID: "queue-" + q.Name, Label: "Types of " + q.Name, Table: inspect.Table{Head: t.Head[1:types]}}
+	q.Types = grid{ID: "queue-" + name, Label: "Types of " + name, Table: inspect.Table{Head: t.Head[1:types]}}
 	for i, row := range t.Rows[1:] {
 		q.Types.Rows = append(q.Types.Rows, row[1:types])
-		q.Types.Links = append(q.Types.Links, path("tasks", "queue", q.Name, "type", one.Queues[0].Types[i].Type))
+		q.Types.Links = append(q.Types.Links, path("tasks", "queue", name, "type", one.Queues[0].Types[i].Type))
 	}
 	return q
 }
@@ -119,12 +117,12 @@ func newQueueNow(one inspect.Queues) queueNow {
 // filter reads the filter of a form.
 func filter(r *http.Request) (match queue.Filter, err error) {
 	get := func(name string) string { return strings.TrimSpace(r.FormValue(name)) }
-	for _, word := range strings.FieldsFunc(get("id"), func(r rune) bool { return r == ' ' || r == ',' }) {
-		id, err := strconv.ParseUint(word, 10, 64)
-		if err != nil || len(match.IDs) == maxRows {
-			return match, fault("ID: want up to 50 numbers")
+	if text := get("id"); text != "" {
+		id, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return match, fault("id: want a number")
 		}
-		match.IDs = append(match.IDs, id)
+		match.IDs = []uint64{id}
 	}
 	if key := get("key"); key != "" {
 		if match.Key, err = strconv.ParseUint(key, 10, 64); err != nil {
@@ -142,8 +140,7 @@ func filter(r *http.Request) (match queue.Filter, err error) {
 		}
 		match.States = []queue.State{state}
 	}
-	match.Error = get("error")
-	if len(match.Error) > 1000 {
+	if match.Error = get("error"); len(match.Error) > 1000 {
 		return match, fault("error: want at most 1000 bytes")
 	}
 	return match, nil
@@ -154,23 +151,10 @@ func narrowed(f queue.Filter) bool {
 	return len(f.IDs)+len(f.Kinds)+len(f.Queues) > 0 || f.Key != 0 || f.Error != ""
 }
 
-// asked is a filter as the form has it.
-type asked struct {
-	ID, Key, Type, Queue, State, Error string
-	States                             []queue.State
-}
-
-func askedBy(r *http.Request) asked {
-	return asked{r.FormValue("id"), r.FormValue("key"), r.FormValue("type"), r.FormValue("queue"), r.FormValue("state"), r.FormValue("error"), queue.States()}
-}
-
-// tasksGrid links tasks to their pages.
-func tasksGrid(list []queue.Record) grid {
-	g := grid{ID: "tasks", Label: "Tasks", Table: inspect.Tasks(list, time.Now())}
-	for _, r := range list {
-		g.Links = append(g.Links, "/console/tasks/"+strconv.FormatUint(r.ID, 10))
-	}
-	return g
+// acts is the form of the changes that tasks may get by hand.
+type acts struct {
+	Retry, Discard bool
+	Fields         map[string]string
 }
 
 func (c *Console) showTasks(r *http.Request, v *view) error {
@@ -187,31 +171,43 @@ func (c *Console) showTasks(r *http.Request, v *view) error {
 	if err != nil {
 		return err
 	}
-	a := askedBy(r)
-	q := []string{"id", a.ID, "key", a.Key, "type", a.Type, "queue", a.Queue, "state", a.State, "error", a.Error}
 	body := struct {
-		Asked                        asked
-		Tasks                        grid
-		Partial                      bool
-		Limit                        int
-		Newer, Older, Retry, Discard string
-	}{Asked: a, Tasks: tasksGrid(list[min(len(list), (at-1)*maxRows):min(len(list), at*maxRows)]), Partial: partial, Limit: queue.SearchLimit}
+		Asked        map[string]string
+		States       []queue.State
+		Tasks        grid
+		Partial      bool
+		Limit        int
+		Newer, Older string
+		Acts         acts
+	}{Asked: make(map[string]string), States: queue.States(), Partial: partial, Limit: queue.SearchLimit}
+	var asked []string
+	for _, field := range []string{"key", "type", "queue", "state", "error"} {
+		body.Asked[field] = r.FormValue(field)
+		asked = append(asked, field, r.FormValue(field))
+	}
 	if at > 1 {
-		body.Newer = path("tasks", append(q, "page", strconv.Itoa(at-1))...)
+		body.Newer = path("tasks", append(asked, "page", strconv.Itoa(at-1))...)
 	}
 	if len(list) > at*maxRows && at < maxPages {
-		body.Older = path("tasks", append(q, "page", strconv.Itoa(at+1))...)
+		body.Older = path("tasks", append(asked, "page", strconv.Itoa(at+1))...)
 	}
-	if narrowed(match) {
-		body.Retry, body.Discard = path("act", append(q, "do", "retry")...), path("act", append(q, "do", "discard")...)
+	if narrowed(match) && len(match.States) > 0 && len(list) > 0 {
+		state := match.States[0]
+		body.Acts = acts{canBe("retry", state), canBe("discard", state), body.Asked}
+	}
+	list = list[min(len(list), (at-1)*maxRows):min(len(list), at*maxRows)]
+	body.Tasks = grid{ID: "tasks", Label: "Tasks", Table: inspect.Tasks(list, time.Now())}
+	for _, task := range list {
+		body.Tasks.Links = append(body.Tasks.Links, path("tasks/"+strconv.FormatUint(task.ID, 10)))
 	}
 	v.Body = body
 	return nil
 }
 
 func (c *Console) showTask(r *http.Request, v *view) error {
-	v.Title, v.Page = "Task "+r.PathValue("id"), "task"
-	id, err := strconv.ParseUint(r.PathValue("id"), 10, 64)
+	text := r.PathValue("id")
+	v.Title, v.Page = "Task "+text, "task"
+	id, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
 		return fault("the id of a task is a number")
 	}
@@ -223,23 +219,18 @@ func (c *Console) showTask(r *http.Request, v *view) error {
 		v.status, v.Problem = http.StatusNotFound, "There is no such task: finished and discarded ones are deleted."
 		return nil
 	}
-	one, text := list[0], strconv.FormatUint(id, 10)
+	task := list[0]
 	body := struct {
-		Facts                           [][2]string
-		Error                           string
-		Retry, Discard, Event, Explains string
-	}{Facts: inspect.Task(one, time.Now()), Error: inspect.Escaped(one.LastError)}
-	if one.State == queue.Dead || one.State == queue.Scheduled {
-		body.Retry = path("act", "id", text, "do", "retry")
-	}
-	if one.State != queue.Running {
-		body.Discard = path("act", "id", text, "do", "discard")
-	}
+		Facts                  [][2]string
+		Error, Event, Explains string
+		Acts                   acts
+	}{Facts: inspect.Task(task, time.Now()), Error: inspect.Escaped(task.LastError)}
+	body.Acts = acts{canBe("retry", task.State), canBe("discard", task.State), map[string]string{"id": text}}
 	switch {
-	case slices.Contains([]string{push.Notify, push.Target, push.Deliver, push.Burst}, one.Kind):
+	case slices.Contains([]string{push.Notify, push.Target, push.Deliver, push.Burst}, task.Kind):
 		body.Event = path("event", "id", text)
-	case slices.Contains(c.Kinds, one.Kind):
-		body.Explains = path("explain", "member", strconv.FormatUint(one.Key, 10))
+	case slices.Contains(c.Kinds, task.Kind):
+		body.Explains = path("explain", "member", strconv.FormatUint(task.Key, 10))
 	}
 	v.Body = body
 	return nil
@@ -294,11 +285,11 @@ func (c *Console) showEvent(r *http.Request, v *view) error {
 			return err
 		}
 		if fates = append(fates, page...); len(fates) > maxRows {
+			body.More, fates = true, fates[:maxRows]
 			break
 		}
 	}
-	body.More = len(fates) > maxRows
-	body.Fates = grid{ID: "fates", Label: "Deliveries", Table: inspect.Fates(fates[:min(len(fates), maxRows)], now)}
+	body.Fates = grid{ID: "fates", Label: "Deliveries", Table: inspect.Fates(fates, now)}
 	return nil
 }
 

@@ -41,7 +41,8 @@ var errSignIn = errors.New("sign in with a token")
 func (c *Console) access(r *http.Request, need auth.Scope) (auth.Caller, error) {
 	if c.Tokens == nil {
 		if !httpserver.IsLocal(r) || !c.Knows(r.Host) {
-			return auth.Caller{}, errors.New("without tokens, this page is for browsers on the same machine: open it there, or through ssh -L, or give the server tokens (--token-file)")
+			return auth.Caller{}, &auth.RefusalError{Verdict: auth.ForeignHost, Reason: "without tokens, this page is for browsers " +
+				"on the same machine: open it there, or through ssh -L, or give the server tokens (--token-file)"}
 		}
 		return auth.Caller{Name: "this machine", Scopes: auth.Admin}, nil
 	}

@@ -5,14 +5,12 @@ import (
 	"database/sql"
 	"html"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/activityd/activityd/internal/auth"
@@ -23,6 +21,7 @@ import (
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/logtest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/queue"
 )
@@ -39,24 +38,7 @@ type rig struct {
 	db     *sql.DB
 	url    string
 	tokens *auth.Tokens // nil: none
-	log    *safeLog
-}
-
-type safeLog struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *safeLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *safeLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+	log    *logtest.Log
 }
 
 func newRig(t *testing.T, list ...auth.Token) *rig {
@@ -66,9 +48,12 @@ func newRig(t *testing.T, list ...auth.Token) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	r := &rig{T: t, db: db, log: &safeLog{}}
-	o := console.Options{
-		Kinds: tasks.Kinds().Names(),
+	r := &rig{T: t, db: db, log: &logtest.Log{}}
+	if list != nil {
+		r.tokens = auth.NewTokens(list)
+	}
+	server := httptest.NewServer(console.New(console.Options{
+		Kinds: tasks.Kinds().Names(), Tokens: r.tokens,
 		Queue: queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds()}), Push: push.NewMySQL(db),
 		Explain: func(_ context.Context, id member.ID) (recent.Explanation, error) {
 			if id == 404 {
@@ -80,13 +65,8 @@ func newRig(t *testing.T, list ...auth.Token) *rig {
 			}, nil
 		},
 		Knows: func(host string) bool { return strings.HasPrefix(host, "127.0.0.1:") },
-		Log:   slog.New(slog.NewTextHandler(r.log, nil)),
-	}
-	if list != nil {
-		r.tokens = auth.NewTokens(list)
-		o.Tokens = r.tokens
-	}
-	server := httptest.NewServer(console.New(o))
+		Log:   r.log.Logger(),
+	}))
 	t.Cleanup(server.Close)
 	r.url = server.URL
 	return r
@@ -200,6 +180,16 @@ func fields(page string) url.Values {
 		v.Set(m[1], html.UnescapeString(m[2]))
 	}
 	return v
+}
+
+// deed returns the form of a page that changes tasks, as its button sends it.
+func deed(page, do string) url.Values {
+	form := fields(page)
+	form.Set("do", do)
+	if do == "discard" {
+		form.Set("sure", "on")
+	}
+	return form
 }
 
 // signIn signs in with a secret.

@@ -22,12 +22,7 @@ var ErrNoEvent = errors.New("there is no event or task")
 // Events finds events of push and their deliveries.
 type Events struct {
 	Queue Lister
-	Store interface {
-		EventByID(ctx context.Context, id string) (*push.StoredEvent, error)
-		Events(ctx context.Context, numbers []uint64) (map[uint64]*push.StoredEvent, error)
-		CountReceipts(ctx context.Context, event uint64, limit int) ([]push.ReceiptCount, error)
-		Fates(ctx context.Context, event uint64, only member.ID) iter.Seq2[[]push.Fate, error]
-	}
+	Store *push.MySQL
 }
 
 // unfinished are the states of tasks that are not done.

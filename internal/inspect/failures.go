@@ -29,33 +29,33 @@ var (
 const maxAlike = 300
 
 // GroupFailures returns the groups of failures, the largest first, at most so many.
-func GroupFailures(list []queue.Record, most int) (groups []Failures) {
+func GroupFailures(list []queue.Record, most int) []Failures {
 	type key struct {
 		queue, kind, shape string
 		state              queue.State
 	}
-	places := make(map[key]int)
+	groups := make(map[key]*Failures)
 	for _, f := range list {
 		text := f.LastError
 		if runes := []rune(text); len(runes) > maxAlike {
 			text = string(runes[:maxAlike])
 		}
-		shape := digits.ReplaceAllString(text, "0")
-		k := key{f.Queue, f.Kind, shape, f.State}
-		at, known := places[k]
-		if !known {
-			at = len(groups)
-			places[k] = at
-			groups = append(groups, Failures{Queue: f.Queue, Kind: f.Kind, State: f.State, Pattern: digits.ReplaceAllString(likeSigns.Replace(text), "%")})
+		k := key{f.Queue, f.Kind, digits.ReplaceAllString(text, "0"), f.State}
+		g := groups[k]
+		if g == nil {
+			g = &Failures{Queue: f.Queue, Kind: f.Kind, State: f.State, Pattern: digits.ReplaceAllString(likeSigns.Replace(text), "%")}
+			groups[k] = g
 		}
-		g := &groups[at]
-		g.Count++
-		if f.ID >= g.Example {
+		if g.Count++; f.ID >= g.Example {
 			g.Example, g.Error = f.ID, text
 		}
 	}
-	slices.SortFunc(groups, func(a, b Failures) int {
+	var sorted []Failures
+	for _, g := range groups {
+		sorted = append(sorted, *g)
+	}
+	slices.SortFunc(sorted, func(a, b Failures) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(b.Example, a.Example))
 	})
-	return groups[:min(len(groups), most)]
+	return sorted[:min(len(sorted), most)]
 }

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"cmp"
-	"strconv"
 	"time"
 
 	"github.com/activityd/activityd/once"
@@ -21,7 +20,7 @@ func Names(list []once.Named) Table {
 			lease = Duration(s.Until.Sub(n.Now))
 		}
 		t.Rows = append(t.Rows, []string{
-			OneLine(n.Name), string(s.Phase), attemptsOf(s, "/"), s.Fence.String(), ago(s.Began, n.Now), ago(Ended(s), n.Now), lease,
+			OneLine(n.Name), string(s.Phase), attempts(s.Attempt, "/", s.Terms.Attempts), s.Fence.String(), ago(s.Began, n.Now), ago(Ended(s), n.Now), lease,
 			Duration(s.ForgetAt.Sub(n.Now)), cmp.Or(OneLine(s.Owner), "-"), cmp.Or(Shortened(OneLine(s.Reason), MaxError), "-"),
 		})
 	}
@@ -45,7 +44,7 @@ func Name(n once.Named) [][2]string {
 	}
 	return [][2]string{
 		{"state", state},
-		{"attempts", attemptsOf(s, " of ")},
+		{"attempts", attempts(s.Attempt, " of ", s.Terms.Attempts)},
 		{"fence", s.Fence.String()},
 		{"owner", OneLine(s.Owner)},
 		{"lease", s.Terms.Lease.String()},
@@ -56,14 +55,6 @@ func Name(n once.Named) [][2]string {
 		{"forgotten", Moment(s.ForgetAt, n.Now)},
 		{"last failure", OneLine(s.Reason)},
 	}
-}
-
-// attemptsOf returns how many attempts there were, and may be.
-func attemptsOf(s once.State, of string) string {
-	if s.Terms.Attempts == 0 {
-		return strconv.Itoa(s.Attempt)
-	}
-	return strconv.Itoa(s.Attempt) + of + strconv.Itoa(s.Terms.Attempts)
 }
 
 // Ended is when the last attempt ended, or the end of its lease was noticed: a state is

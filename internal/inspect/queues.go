@@ -23,6 +23,8 @@ type Queue struct {
 	Capped bool    `json:"capped"`
 	Oldest float64 `json:"oldest_waiting_seconds"`
 	Types  []Kind  `json:"types"`
+
+	all Kind // the sum of the types
 }
 
 // Kind is the number of tasks of a type, by state.
@@ -43,10 +45,11 @@ func (k *Kind) counts() [4]*int {
 // NewQueues sorts statistics into queues; the types keep their order.
 func NewQueues(s queue.Stats, now time.Time) Queues {
 	out := Queues{At: Stamp(now), Limit: queue.StatsLimit, Queues: []Queue{}, More: s.More}
-	for _, one := range s.Queues {
-		q := Queue{Queue: one.Queue, Paused: one.Paused, Capped: one.Capped, Oldest: one.Oldest.Seconds(), Types: []Kind{}}
+	for _, is := range s.Queues {
+		q := Queue{Queue: is.Queue, Paused: is.Paused, Capped: is.Capped, Oldest: is.Oldest.Seconds(), Types: []Kind{}}
+		q.all = Kind{Type: "all", Oldest: q.Oldest}
 		for _, t := range s.Tasks {
-			if t.Queue != one.Queue {
+			if t.Queue != is.Queue {
 				continue
 			}
 			i := slices.IndexFunc(q.Types, func(k Kind) bool { return k.Type == t.Kind })
@@ -54,10 +57,11 @@ func NewQueues(s queue.Stats, now time.Time) Queues {
 				i = len(q.Types)
 				q.Types = append(q.Types, Kind{Type: t.Kind})
 			}
-			k := &q.Types[i]
-			*k.counts()[slices.Index(queue.States(), t.State)] = t.Count
+			state := slices.Index(queue.States(), t.State)
+			*q.Types[i].counts()[state] += t.Count
+			*q.all.counts()[state] += t.Count
 			if t.State == queue.Waiting {
-				k.Oldest = max(0, now.Sub(t.Oldest).Seconds())
+				q.Types[i].Oldest = max(0, now.Sub(t.Oldest).Seconds())
 			}
 		}
 		out.Queues = append(out.Queues, q)
@@ -65,48 +69,31 @@ func NewQueues(s queue.Stats, now time.Time) Queues {
 	return out
 }
 
-// sum returns the numbers of all types together.
-func (q *Queue) sum() *Kind {
-	sum := &Kind{Type: "all", Oldest: q.Oldest}
-	for i := range q.Types {
-		for state, n := range q.Types[i].counts() {
-			*sum.counts()[state] += *n
-		}
-	}
-	return sum
-}
-
-// Table returns a row for each queue, and below it a row for each of its types. Numbers that may be larger are marked.
+// Table returns a row for each queue, and below it a row for each of its types. A number may be larger where the sum of
+// its state reached the limit, and is marked.
 func (s Queues) Table() Table {
 	t := Table{Head: []string{"QUEUE", "TYPE", "WAITING", "SCHEDULED", "RUNNING", "DEAD", "OLDEST WAITING", "PAUSED"}}
 	for _, q := range s.Queues {
-		sum := q.sum()
-		paused := "-"
+		name, paused := OneLine(q.Queue), "-"
 		if q.Paused {
 			paused = "paused"
 		}
-		t.Rows = append(t.Rows, slices.Concat([]string{OneLine(q.Queue)}, q.cells(sum, sum, s.Limit), []string{paused}))
-		for k := range q.Types {
-			t.Rows = append(t.Rows, slices.Concat([]string{""}, q.cells(&q.Types[k], sum, s.Limit), []string{"-"}))
+		for _, k := range append([]Kind{q.all}, q.Types...) {
+			row := []string{name, OneLine(k.Type)}
+			for state, n := range k.counts() {
+				mark := ""
+				if q.Capped && *q.all.counts()[state] >= s.Limit {
+					mark = "≥"
+				}
+				row = append(row, mark+strconv.Itoa(*n))
+			}
+			oldest := "-"
+			if k.Waiting > 0 {
+				oldest = Duration(time.Duration(k.Oldest * float64(time.Second)))
+			}
+			t.Rows = append(t.Rows, append(row, oldest, paused))
+			name, paused = "", "-"
 		}
 	}
 	return t
-}
-
-// cells returns the type and the numbers of a row. A number may be larger where the
-// sum of its state reached the limit.
-func (q *Queue) cells(k, sum *Kind, limit int) []string {
-	cells := []string{OneLine(k.Type)}
-	for state, n := range k.counts() {
-		cell := strconv.Itoa(*n)
-		if q.Capped && *sum.counts()[state] >= limit {
-			cell = "≥" + cell
-		}
-		cells = append(cells, cell)
-	}
-	oldest := "-"
-	if k.Waiting > 0 {
-		oldest = Duration(time.Duration(k.Oldest * float64(time.Second)))
-	}
-	return append(cells, oldest)
 }

@@ -51,13 +51,13 @@ func Pages(ctx context.Context, q Lister, match queue.Filter, size int) iter.Seq
 	}
 }
 
-// Change changes the tasks of pages, by a transaction for each page, and returns how many it changed, and how many it left alone,
-// as they do not match any more or are locked. An end of ctx stops it between two: a batch that began is finished, so that the numbers
-// are true. It goes by id, so that no task is changed twice: a retried task may be dead again before the last page
-// is reached. done is called with the size of each page.
+// Change changes the tasks of pages, a transaction for each page, and returns how many it changed, and how many it left
+// alone, as they do not match any more or are locked. An end of ctx stops it between two pages: a page that began is
+// finished, so that the numbers are true. It goes by id, so that no task is changed twice: a retried task may be dead
+// again before the last page is reached.
 func Change(
 	ctx context.Context, pages iter.Seq2[[]queue.Record, error], match queue.Filter,
-	do func(ctx context.Context, match queue.Filter, limit int) (int, error), done func(n int),
+	do func(ctx context.Context, match queue.Filter, limit int) (int, error),
 ) (changed, missed int, err error) {
 	for page, err := range pages {
 		if err != nil {
@@ -73,7 +73,6 @@ func Change(
 			return changed, missed, err
 		}
 		missed += len(page) - n
-		done(len(page))
 	}
 	return changed, missed, nil
 }
@@ -84,38 +83,34 @@ func Tasks(list []queue.Record, now time.Time) Table {
 	for _, r := range list {
 		t.Rows = append(t.Rows, []string{
 			strconv.FormatUint(r.ID, 10), OneLine(r.Queue), OneLine(r.Kind), strconv.FormatUint(r.Key, 10), Args(r.Payload), string(r.State),
-			attempts(r, "/"), Duration(now.Sub(r.Created)), Due(r, now), cmp.Or(Shortened(OneLine(r.LastError), MaxError), "-"),
+			attempts(r.Attempts, "/", r.MaxAttempts), Duration(now.Sub(r.Created)), Due(r, now), cmp.Or(Shortened(OneLine(r.LastError), MaxError), "-"),
 		})
 	}
 	return t
 }
 
-// attempts says how often a task was tried, and how often it may be, if that is not left to its type.
-func attempts(r queue.Record, of string) string {
-	if r.MaxAttempts == 0 {
-		return strconv.Itoa(r.Attempts)
+// attempts says how many attempts there were, and how many there may be, if a limit is known.
+func attempts(n int, of string, most int) string {
+	if most == 0 {
+		return strconv.Itoa(n)
 	}
-	return fmt.Sprint(r.Attempts, of, r.MaxAttempts)
-}
-
-// stateOf says where a task stands.
-func stateOf(r queue.Record) string {
-	if r.Behind {
-		return string(r.State) + ", behind another task of its key"
-	}
-	return string(r.State)
+	return fmt.Sprint(n, of, most)
 }
 
 // Task returns all that is known about a task, but for its last error, as names and values.
 func Task(r queue.Record, now time.Time) [][2]string {
+	state := string(r.State)
+	if r.Behind {
+		state += ", behind another task of its key"
+	}
 	return [][2]string{
 		{"type", OneLine(r.Kind)},
 		{"member", strconv.FormatUint(r.Key, 10)},
 		{"arguments", OneLine(string(r.Payload))},
 		{"queue", OneLine(r.Queue)},
 		{"priority", strconv.Itoa(r.Priority)},
-		{"state", stateOf(r)},
-		{"attempts", attempts(r, " of ")},
+		{"state", state},
+		{"attempts", attempts(r.Attempts, " of ", r.MaxAttempts)},
 		{"created", Moment(r.Created, now)},
 		{"started", Moment(r.Started, now)},
 		{"dead since", Moment(r.Died, now)},
