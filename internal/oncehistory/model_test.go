@@ -39,23 +39,7 @@ type answer struct {
 	removed  bool       // of forget
 	held     bool       // of forget: it was refused
 	received int64      // unix milliseconds; endOfTime: it may still be applied
-	killed   bool       // the server was killed while it was in flight: it was applied before, or is not at all
 	measured bool       // the reply's clock is the client's: it tells how much time is left, and not the store's clock
-}
-
-// changedNothing reports whether an operation with that answer surely left the name as it was.
-func (in request) changedNothing(out answer) bool {
-	switch in.action {
-	case get:
-		return true
-	case forget:
-		return !out.removed
-	case action(once.Acquire), action(once.Extend):
-		return out.reply.Outcome != once.OK && !out.reply.Changed
-	case action(once.Finish), action(once.Fail), action(once.Release):
-		return !out.reply.Changed
-	}
-	return false
 }
 
 // fate is the knowledge about an operation.
@@ -113,30 +97,21 @@ func (k kept) at(later int64) once.State {
 	return s
 }
 
-// world is a possible situation at a point of a history. The model is nondeterministic: it
-// follows all worlds that the answers so far allow.
+// world is a possible situation at a point of a history. The model is nondeterministic: it follows all worlds that the
+// answers so far allow.
 //
-// It is as tight as the answers are. After an operation that was answered, the state is known to
-// the millisecond: the answer has the state and the store's clock, and both must agree exactly
-// with [once.Step] of the state before. An operation whose answer was lost leaves a question
-// open. It may have been applied at any time between its sending and the end of the history,
-// unless the tester knows better, or never. So the times that it set are an interval, and its
-// fence is any above the fences before. The next answer that shows the state settles both, and
-// must lie within.
+// After an operation that was answered, the state is known to the millisecond: the answer has the state and the store's
+// clock, and both must agree exactly with [once.Step] of the state before. An operation whose answer was lost may have
+// been applied at any time between its sending and the end of the history, unless the tester knows better, or never. So
+// the times that it set are an interval, and its fence is any above the fences before. The next answer that shows the
+// state settles both, and must lie within.
 //
-// The store's clock is the machine's, as the tester's is: the clock of each answer must lie
-// between the sending and the receiving.
-//
-// In Redis the clock moves forward from operation to operation, and so it must here (monotonic).
-// An answer of Redis tells the time that is left, and not the clock (measured). So times are
-// known only as well as the moment of the operation, mostly within a millisecond or two, and
-// lengths of time exactly.
-//
-// In MySQL the clock may go back from an operation to the next. An operation reads the clock and
-// the state, decides, and writes if the state is still the same; so it may come after an
-// operation that read the clock later. So a state that an operation found forgotten may not be
-// forgotten by the clock of another operation, unless its row was purged since. No write is
-// lost.
+// The store's clock is the machine's, as the tester's is: the clock of each answer must lie between the sending and the
+// receiving. In Redis the clock moves forward from operation to operation (monotonic), and an answer tells the time that
+// is left, and not the clock (measured): times are known within a millisecond or two, and lengths of time exactly. In
+// MySQL the clock may go back: an operation reads the clock and the state, decides, and writes if the state is still the
+// same. So a state that an operation found forgotten may not be forgotten by the clock of another operation, unless its
+// row was purged since. No write is lost.
 type world struct {
 	kept
 
@@ -204,8 +179,6 @@ func (w world) step(in request, out answer) (after []world) {
 	}
 	next := w
 	switch in.action {
-	case get:
-		return w.shown(out)
 	case forget:
 		after = w.forgotten(in, out)
 	case age:
@@ -217,7 +190,7 @@ func (w world) step(in request, out answer) (after []world) {
 		}
 		after = []world{next}
 	default:
-		if out.fate == answered {
+		if out.fate == answered { // as each get is
 			return w.answered(in, out)
 		}
 		after = w.lost(in, out)
@@ -231,7 +204,7 @@ func (w world) step(in request, out answer) (after []world) {
 	return after
 }
 
-// answered applies an operation whose answer is known. It leaves at most a single world, without
+// answered applies an operation or a get whose answer is known. It leaves at most a single world, without
 // open times or fence.
 func (w world) answered(in request, out answer) []world {
 	now, want := out.reply.Now.UnixMilli(), keep(out.reply.State)
@@ -240,40 +213,20 @@ func (w world) answered(in request, out answer) []world {
 	}
 	for _, later := range w.moments(now, want) {
 		before := w.fenced(w.at(later), want)
-		s, outcome := once.Step(before, out.reply.Now, newFence, in.op)
-		top := w.top
-		if s.Fence == newFence {
-			if want.state.Fence <= top {
-				continue
-			}
+		none := before
+		if forgottenAt(before, now) {
+			none = once.State{}
+		}
+		s, outcome := none, once.Outcome("")
+		if in.action != get {
+			s, outcome = once.Step(before, out.reply.Now, newFence, in.op)
+		}
+		if s.Fence == newFence && want.state.Fence > w.top {
 			s.Fence = want.state.Fence
 		}
-		if forgottenAt(before, now) {
-			before = once.State{}
+		if outcome == out.reply.Outcome && keep(s) == want && out.reply.Changed == (s.Phase != none.Phase) {
+			return []world{w.shows(want, max(w.top, want.state.Fence), now)}
 		}
-		if outcome != out.reply.Outcome || keep(s) != want || out.reply.Changed != (s.Phase != before.Phase) {
-			continue
-		}
-		return []world{w.shows(want, max(top, want.state.Fence), now)}
-	}
-	return nil
-}
-
-// shown applies a get.
-func (w world) shown(out answer) []world {
-	now, want := out.reply.Now.UnixMilli(), keep(out.reply.State)
-	if now < w.clock {
-		return nil
-	}
-	for _, later := range w.moments(now, want) {
-		s := w.fenced(w.at(later), want)
-		if forgottenAt(s, now) {
-			s = once.State{}
-		}
-		if keep(s) != want {
-			continue
-		}
-		return []world{w.shows(want, max(w.top, want.state.Fence), now)}
 	}
 	return nil
 }
@@ -483,35 +436,26 @@ func clock(ms int64) string {
 
 // describe shows an operation and its answer.
 func describe(in request, out answer) string {
-	var b strings.Builder
-	b.WriteString(string(in.action))
+	text := string(in.action)
 	switch {
 	case in.op.Action == once.Acquire:
-		fmt.Fprintf(&b, " by %s, lease %v, keep %v, attempts %d", in.op.Owner, in.op.Terms.Lease, in.op.Terms.Keep, in.op.Terms.Attempts)
+		text += fmt.Sprintf(" by %s, %+v", in.op.Owner, in.op.Terms)
 	case in.op.Owner != "":
-		fmt.Fprintf(&b, " by %s", in.op.Owner)
+		text += " by " + in.op.Owner
 	case in.action == age:
-		fmt.Fprintf(&b, " by %v", in.by)
+		text += fmt.Sprintf(" by %v", in.by)
 	case in.force:
-		b.WriteString(" by force")
+		text += " by force"
 	}
-	b.WriteString(" -> ")
 	switch {
 	case out.fate == unknown:
-		b.WriteString("? (applied or not)")
+		return text + " -> ? (applied or not)"
 	case out.fate == applied:
-		b.WriteString("? (applied)")
-	case in.action == forget && out.held:
-		b.WriteString("it is held")
+		return text + " -> ? (applied)"
 	case in.action == forget:
-		fmt.Fprintf(&b, "%t", out.removed)
+		return fmt.Sprintf("%s -> removed %t, held %t", text, out.removed, out.held)
 	case in.op.Action != "" || in.action == get:
-		fmt.Fprintf(&b, "%s at %s: %s", out.reply.Outcome, clock(out.reply.Now.UnixMilli()), keep(out.reply.State))
-		if out.reply.Changed {
-			b.WriteString(" (changed)")
-		}
-	default:
-		b.WriteString("so it was")
+		return fmt.Sprintf("%s -> %s at %s: %s, changed %t", text, out.reply.Outcome, clock(out.reply.Now.UnixMilli()), keep(out.reply.State), out.reply.Changed)
 	}
-	return b.String()
+	return text
 }

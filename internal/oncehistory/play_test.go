@@ -21,7 +21,6 @@ import (
 type stage struct {
 	measured  bool // see answer
 	monotonic bool
-	early     bool         // a kill may take back changes that other clients saw
 	clients   []once.Store // that goroutines share
 	age       func(ctx context.Context, name string, d time.Duration) error
 	events    []event       // each is as likely
@@ -72,8 +71,7 @@ func (r *round) record(h *history, client int, in request, do func() answer) ans
 		for r.down.Load() && !r.dead.Load() {
 			r.fail(retry.Sleep(context.Background(), 100*time.Microsecond))
 		}
-		out.killed = r.dead.Load() // if not, no server was killed, or it began after that
-		isOpen = !out.killed
+		isOpen = !r.dead.Load() // no server was killed, or it began after that
 	}
 	end := time.Now()
 	out.received = end.UnixMilli() + 1
@@ -322,30 +320,6 @@ func (p *player) meddle(ctx context.Context) {
 	}
 }
 
-// withoutEarly leaves out operations that a kill may have made untrue. InnoDB shows a commit to
-// other clients before it has written its log, and answers the commit afterwards: a kill may
-// take back a change that a client saw. So withoutEarly leaves out an operation that changed
-// nothing if it ran at the same time as a killed operation. An operation whose answer was lost
-// may have changed nothing. An operation that changed something was logged after the changes
-// that it saw: if the server keeps its change, it keeps them, too.
-func withoutEarly(ops []porcupine.Operation) (sure []porcupine.Operation) {
-	killed := slices.DeleteFunc(slices.Clone(ops), func(o porcupine.Operation) bool { return !o.Output.(answer).killed })
-	for _, o := range ops {
-		in, out := o.Input.(request), o.Output.(answer)
-		if slices.ContainsFunc(killed, func(k porcupine.Operation) bool { return k.Call <= o.Return && o.Call <= k.Return }) {
-			if out.fate == answered && in.changedNothing(out) {
-				continue
-			}
-			if out.fate == applied || in.action == age {
-				out.fate = unknown
-				o.Output = out
-			}
-		}
-		sure = append(sure, o)
-	}
-	return sure
-}
-
 // judge returns an error that tells the history if it is wrong.
 func (s *stage) judge(h *history) error {
 	slices.SortFunc(h.ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
@@ -356,21 +330,17 @@ func (s *stage) judge(h *history) error {
 			return fmt.Errorf("history %d: the store's clock is not the machine's: %s, between %s and %s\n%s", h.seed, clock(at), clock(in.sent), clock(out.received), h)
 		}
 	}
-	if s.early {
-		h.ops = withoutEarly(h.ops)
+	if err := checkFences(h.ops); err != nil {
+		return fmt.Errorf("history %d: %w\n%s", h.seed, err, h)
 	}
-	err := checkFences(h.ops)
 	h.ops = append(h.ops, porcupine.Operation{Input: request{action: end}, Call: endOfTime - 1, Output: answer{}, Return: endOfTime})
 	m := model(s.monotonic)
-	if err == nil {
-		// A history with many open answers may take for ever, and a GB each few seconds.
-		switch porcupine.CheckOperationsTimeout(m, h.ops, 30*time.Second) {
-		case porcupine.Ok:
-			return nil
-		case porcupine.Unknown:
-			s.undecided.Add(1)
-			return nil
-		}
+	// A history with many open answers may take for ever, and a GB each few seconds.
+	switch porcupine.CheckOperationsTimeout(m, h.ops, 30*time.Second) {
+	case porcupine.Illegal:
+		return h.refuted(m)
+	case porcupine.Unknown:
+		s.undecided.Add(1)
 	}
-	return h.refuted(m, err)
+	return nil
 }

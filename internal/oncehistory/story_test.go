@@ -3,16 +3,11 @@ package oncehistory_test
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/anishathalye/porcupine"
 )
-
-// errRefuted is matched by the error that tells a wrong history.
-var errRefuted = errors.New("refuted")
 
 // String tells all operations of a history, in the order in which they were called.
 func (h *history) String() string {
@@ -34,39 +29,23 @@ func line(o porcupine.Operation) string {
 }
 
 // refuted tells a history for which there is no order: all operations that count, and the
-// longest order of a part of them. It writes a picture if ACTIVITYD_PICTURES names a folder.
-func (h *history) refuted(m porcupine.Model, fences error) error {
+// longest order of a part of them.
+func (h *history) refuted(m porcupine.Model) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "history %d: ", h.seed)
-	if fences != nil {
-		fmt.Fprintf(&b, "%v; ", fences)
-	}
-	fmt.Fprintf(&b, "all that counts:\n%s", h)
-	result, info := porcupine.CheckOperationsVerbose(m, h.ops, 10*time.Second)
-	if result != porcupine.Ok {
-		var longest []porcupine.Operation
-		for _, part := range info.PartialLinearizationsOperations()[0] {
-			if len(part) > len(longest) {
-				longest = part
-			}
-		}
-		fmt.Fprintf(&b, "no order of it agrees with the model; the longest of a part:\n")
-		state, seen := m.Init(), map[string]bool{}
-		for _, o := range longest {
-			_, state = m.Step(state, o.Input, o.Output)
-			fmt.Fprintf(&b, "  %s\n", line(o))
-			seen[line(o)] = true
-		}
-		fmt.Fprintf(&b, "  then the state is %s, and what comes next fits no more:\n", m.DescribeState(state))
-		for _, o := range h.ops {
-			if !seen[line(o)] {
-				fmt.Fprintf(&b, "  %s\n", line(o))
-			}
+	fmt.Fprintf(&b, "history %d: all that counts:\n%s", h.seed, h)
+	_, info := porcupine.CheckOperationsVerbose(m, h.ops, 10*time.Second)
+	var longest []porcupine.Operation
+	for _, part := range info.PartialLinearizationsOperations()[0] {
+		if len(part) > len(longest) {
+			longest = part
 		}
 	}
-	if folder := os.Getenv("ACTIVITYD_PICTURES"); folder != "" {
-		path := filepath.Join(folder, fmt.Sprintf("history-%d.html", h.seed))
-		fmt.Fprintf(&b, "a picture: %s %v\n", path, porcupine.VisualizePath(m, info, path))
+	fmt.Fprintf(&b, "no order of it agrees with the model; the longest of a part:\n")
+	state := m.Init()
+	for _, o := range longest {
+		_, state = m.Step(state, o.Input, o.Output)
+		fmt.Fprintf(&b, "  %s\n", line(o))
 	}
-	return fmt.Errorf("%w: %s", errRefuted, b.String())
+	fmt.Fprintf(&b, "  then the state is %s, and what comes next fits no more\n", m.DescribeState(state))
+	return errors.New(b.String())
 }

@@ -30,7 +30,7 @@ type broken struct {
 
 func newVault(b broken) *vault {
 	if b.step == nil {
-		b.step = once.Step
+		b.step = call.step
 	}
 	return &vault{broken: b, states: map[string]once.State{}, old: map[string]once.State{}}
 }
@@ -42,10 +42,6 @@ func (v *vault) Apply(ctx context.Context, name string, op once.Operation) (once
 	if err := cmp.Or(op.Check(name), ctx.Err()); err != nil {
 		return once.Reply{}, err
 	}
-	return v.apply(ctx, name, op), nil
-}
-
-func (v *vault) apply(ctx context.Context, name string, op once.Operation) once.Reply {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	at := now()
@@ -55,10 +51,10 @@ func (v *vault) apply(ctx context.Context, name string, op once.Operation) once.
 		_ = retry.Sleep(ctx, time.Millisecond)
 		v.mu.Lock()
 	}
-	s, outcome := v.broken.step(before, at, v.fence+1, op)
+	s, outcome := v.broken.step(call{before, at, v.fence + 1, op})
 	v.fence = max(v.fence, s.Fence)
 	v.states[name], v.old[name] = s, before
-	return once.Reply{Outcome: outcome, State: s, Now: at, Changed: s.Phase != before.Phase}
+	return once.Reply{Outcome: outcome, State: s, Now: at, Changed: s.Phase != before.Phase}, nil
 }
 
 func (v *vault) known(name string, at time.Time) once.State {
@@ -71,12 +67,11 @@ func (v *vault) known(name string, at time.Time) once.State {
 // Get implements [once.Store].
 func (v *vault) Get(_ context.Context, name string) (once.Reply, error) {
 	v.mu.Lock()
-	r := once.Reply{State: v.known(name, now()), Now: now()}
+	defer v.mu.Unlock()
 	if v.broken.fresh {
-		r.State = v.old[name]
+		return once.Reply{State: v.old[name], Now: now()}, nil
 	}
-	v.mu.Unlock()
-	return r, nil
+	return once.Reply{State: v.known(name, now()), Now: now()}, nil
 }
 
 // Forget implements [once.Store].
