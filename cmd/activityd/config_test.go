@@ -139,7 +139,7 @@ func TestCommandsReadTheFile(t *testing.T) {
 	}
 	must(t, os.WriteFile(file, []byte("ACTIVITYD_MYSQL_DNS='s3cret'\n"), 0o600))
 	code, _, errs := command(t, nil, "tasks", "list", "--config="+file)
-	if want := file + ":1: there is no setting ACTIVITYD_MYSQL_DNS; the nearest is ACTIVITYD_MYSQL_DSN\n"; code != 1 || !strings.HasSuffix(errs, want) {
+	if want := file + ":1: there is no setting ACTIVITYD_MYSQL_DNS: docs/settings.md has the names\n"; code != 1 || !strings.HasSuffix(errs, want) {
 		t.Errorf("exit code %d, %q, want %q", code, errs, want)
 	}
 }
