@@ -3,7 +3,6 @@ package push
 import (
 	"cmp"
 	"slices"
-	"sync/atomic"
 	"time"
 )
 
@@ -46,7 +45,6 @@ type message struct {
 	actor      string    // the username of the newest's
 	now        time.Time // of the look, by the database's clock
 	again      bool      // an attempt before may have sent it
-	visit      atomic.Pointer[visit]
 }
 
 func (m *message) newest() *StoredEvent { return m.deliveries[len(m.deliveries)-1].event }

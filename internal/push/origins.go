@@ -22,16 +22,13 @@ const (
 	forgetOriginsIn = time.Hour       // since the last that is known of them
 
 	// The bounds of messages that are not answered.
-	maxOfOrigin     = 2000
-	maxLateOfOrigin = 500 // of them without a handler
-	maxOfMember     = 64
-	maxLateOfMember = 8 // for a push service
+	maxOfOrigin = 1500 // more than handlers wait for at once
+	maxOfMember = 64   // to a push service
 )
 
 // origins keeps messages away from push services that fail, each apart, and bounds the messages that wait for an answer: of a
-// push service, and of a member, so that the devices of a member hold up nobody else. A host that serves two platforms is two
-// push services. It waits for nothing: a message that may
-// not go is the queue's to bring again.
+// push service, and of a member there, so that its devices hold up nobody else. A host that serves two platforms is two
+// push services. A message that may not go is the queue's to bring again: nothing waits here.
 //
 // A breaker opens after five failures in a row, or by an answer with a Retry-After about the whole push service. When its
 // time is over, one message is the probe. An answer closes the breaker. The result of a message that left before the breaker
@@ -39,10 +36,9 @@ const (
 type origins struct {
 	lines *outage.Lines
 
-	mu      sync.Mutex
-	all     map[place]*origin
-	members map[member.ID]int // messages that are not answered
-	swept   time.Time
+	mu    sync.Mutex
+	all   map[place]*origin
+	swept time.Time
 }
 
 // place is a push service as a platform uses it: Google's takes the messages for phones and for browsers by one host.
@@ -53,9 +49,10 @@ type place struct {
 
 // origin is the state of a push service.
 type origin struct {
+	place
+
 	inFlight int               // messages that are not answered
-	late     int               // of them without a handler
-	lateOf   map[member.ID]int // likewise, by the member of the device
+	of       map[member.ID]int // likewise, of a member
 	failures int               // in a row
 	refusals map[member.ID]int // that are counted in failures, by whose device it was
 	pause    time.Duration     // the last that it did not ask for
@@ -68,86 +65,61 @@ type origin struct {
 
 // visit is a message that may go. It ends with report or release.
 type visit struct {
-	place  place
+	*origin
 	member member.ID
-	at     *origin
 	round  int
-	isLate bool
-	isOver bool
 }
 
 func newOrigins(log *slog.Logger) *origins {
-	return &origins{lines: outage.NewLines(log), all: make(map[place]*origin), members: make(map[member.ID]int)}
+	return &origins{lines: outage.NewLines(log), all: make(map[place]*origin)}
 }
 
 // admit lets a message go, or says how long it has to wait.
 func (o *origins) admit(p Platform, name string, m member.ID) (*visit, time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now := time.Now()
+	now, to := time.Now(), place{p, name}
 	o.forget(now)
-	to := place{p, name}
 	at := o.all[to]
 	if at == nil {
-		at = &origin{known: now, lateOf: make(map[member.ID]int), refusals: make(map[member.ID]int)}
+		at = &origin{place: to, known: now, of: make(map[member.ID]int), refusals: make(map[member.ID]int)}
 		o.all[to] = at
 	}
 	isOpen := !at.until.IsZero()
 	switch {
-	case isOpen && now.Before(at.until):
+	case now.Before(at.until):
 		return nil, at.until.Sub(now)
-	case isOpen && at.probing, at.inFlight >= maxOfOrigin, at.late >= maxLateOfOrigin, o.members[m] >= maxOfMember, at.lateOf[m] >= maxLateOfMember:
+	case isOpen && at.probing, at.inFlight >= maxOfOrigin, at.of[m] >= maxOfMember:
 		return nil, crowdedPause
 	case isOpen:
 		at.probing = true
 		at.round++
 	}
 	at.inFlight++
-	o.members[m]++
-	return &visit{place: to, member: m, at: at, round: at.round}, 0
-}
-
-// late takes note that nothing waits for the answer to a message any more but its report.
-func (o *origins) late(v *visit) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if v.isOver { // it was answered meanwhile
-		return
-	}
-	v.isLate = true
-	v.at.late++
-	v.at.lateOf[v.member]++
+	at.of[m]++
+	return &visit{at, m, at.round}, 0
 }
 
 // release takes a message back that did not leave.
 func (o *origins) release(v *visit) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.end(v)
+	v.end()
 	v.probeAgain()
 }
 
-// end is the end of a visit. It holds mu.
-func (o *origins) end(v *visit) {
-	v.isOver = true
-	v.at.inFlight--
-	less(o.members, v.member)
-	if v.isLate {
-		v.at.late--
-		less(v.at.lateOf, v.member)
-	}
-}
-
-func less(counts map[member.ID]int, m member.ID) {
-	if counts[m]--; counts[m] == 0 {
-		delete(counts, m)
+// end is the end of a visit.
+func (v *visit) end() {
+	v.inFlight--
+	if v.of[v.member]--; v.of[v.member] == 0 {
+		delete(v.of, v.member)
 	}
 }
 
 // probeAgain lets another message find out, if this message was the probe.
 func (v *visit) probeAgain() {
-	if v.round == v.at.round {
-		v.at.probing = false
+	if v.round == v.origin.round {
+		v.probing = false
 	}
 }
 
@@ -155,69 +127,61 @@ func (v *visit) probeAgain() {
 func (o *origins) report(v *visit, r Result) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.end(v)
-	now, at := time.Now(), v.at
+	v.end()
+	now, at, says := time.Now(), v.origin, evidenceOf(r)
 	at.known = now
-	says, asked := evidenceOf(r), time.Duration(0)
-	if says == failing || says == refused {
-		asked = min(r.After, longestAsked)
-	}
-	isOld := v.round < at.round
-	switch {
-	case asked > 0 && r.Origin:
-		if until := now.Add(asked); until.After(at.until) {
-			o.open(v, until, r)
+	switch until := now.Add(min(r.After, longestAsked)); {
+	case r.Origin && r.After > 0 && (says == failing || says == refused):
+		if until.After(at.until) {
+			o.open(at, until, r)
 		}
-	case isOld:
+	case v.round < at.round:
 	case says == alive:
-		o.close(v.place.platform, at)
+		at.close()
 	case says == none:
 		v.probeAgain()
 	case says == refused && at.until.IsZero() && at.refusals[v.member] == mostRefusals:
 	default:
-		if at.failures++; says == refused {
+		most := longestPause
+		if says == refused {
 			at.refusals[v.member]++
+			most = longestRefusal
 		}
-		if at.failures >= failuresInARow || !at.until.IsZero() {
-			most := longestPause
-			if says == refused {
-				most = longestRefusal
-			}
+		if at.failures++; at.failures >= failuresInARow || !at.until.IsZero() {
 			at.pause = min(max(2*at.pause, retry.Jitter(firstPause)), most)
-			o.open(v, now.Add(at.pause), r)
+			o.open(at, now.Add(at.pause), r)
 		}
 	}
 	return max(at.until.Sub(now), 0)
 }
 
-// open leaves a push service alone. It holds mu.
-func (o *origins) open(v *visit, until time.Time, r Result) {
-	at := v.at
-	isRefused := r.Outcome == Credentials
-	if at.until.IsZero() {
-		breakersOpen.WithLabelValues(string(v.place.platform)).Inc()
-	}
-	if isRefused != at.refused {
-		credentialsRefused.WithLabelValues(string(v.place.platform)).Add(map[bool]float64{true: 1, false: -1}[isRefused])
-	}
-	at.failures, at.until, at.probing, at.refused = 0, until, false, isRefused
-	clear(at.refusals)
+// open leaves a push service alone.
+func (o *origins) open(at *origin, until time.Time, r Result) {
+	pause := at.pause
+	at.close() // the gauges count it again
+	at.pause, at.until, at.refused = pause, until, r.Outcome == Credentials
 	at.round++
+	breakersOpen.WithLabelValues(string(at.platform)).Inc()
+	reason := r.Reason
+	if r.Err != nil {
+		reason += ": " + r.Err.Error()
+	}
 	level, message := slog.LevelWarn, "push service fails and is left alone"
-	if isRefused {
+	if at.refused {
+		credentialsRefused.WithLabelValues(string(at.platform)).Inc()
 		level, message = slog.LevelError, "push service refuses our keys"
 	}
-	o.lines.Log(context.Background(), level, string(v.place.platform), message, "platform", string(v.place.platform), "origin", v.place.origin,
-		"outcome", r.Outcome, "reason", r.Reason, "status", r.Status, "for", time.Until(until).Round(time.Millisecond))
+	o.lines.Log(context.Background(), level, string(at.platform), message, "platform", string(at.platform), "origin", at.origin,
+		"outcome", r.Outcome, "reason", reason, "status", r.Status, "for", time.Until(until).Round(time.Millisecond))
 }
 
-// close forgets the failures of a push service. It holds mu.
-func (*origins) close(p Platform, at *origin) {
+// close forgets the failures of a push service.
+func (at *origin) close() {
 	if !at.until.IsZero() {
-		breakersOpen.WithLabelValues(string(p)).Dec()
+		breakersOpen.WithLabelValues(string(at.platform)).Dec()
 	}
 	if at.refused {
-		credentialsRefused.WithLabelValues(string(p)).Dec()
+		credentialsRefused.WithLabelValues(string(at.platform)).Dec()
 	}
 	at.failures, at.pause, at.until, at.probing, at.refused = 0, 0, time.Time{}, false, false
 	clear(at.refusals)
@@ -227,16 +191,16 @@ func (*origins) close(p Platform, at *origin) {
 func (o *origins) forgetKeys(p Platform) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for to, at := range o.all {
-		if to.platform == p && at.refused {
-			o.close(p, at)
+	for _, at := range o.all {
+		if at.platform == p && at.refused {
+			at.close()
 			at.round++ // answers on their way are about the old keys
 		}
 	}
 }
 
 // forget removes push services that nothing was sent to for long, once a minute: failures that are hours apart are none
-// in a row, and the gauges are not to show them for ever. It holds mu.
+// in a row, and the gauges are not to show them for ever.
 func (o *origins) forget(now time.Time) {
 	if now.Sub(o.swept) < time.Minute {
 		return
@@ -244,7 +208,7 @@ func (o *origins) forget(now time.Time) {
 	o.swept = now
 	for to, at := range o.all {
 		if at.inFlight == 0 && now.Sub(at.known) > forgetOriginsIn && now.Sub(at.until) > forgetOriginsIn {
-			o.close(to.platform, at)
+			at.close()
 			delete(o.all, to)
 		}
 	}

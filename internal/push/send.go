@@ -79,7 +79,6 @@ func (h *Handler) send(ctx context.Context, m *message, at time.Time) answer {
 	if m.again {
 		doublesPossible.WithLabelValues(string(m.device.Platform), takenOver).Inc()
 	}
-	m.visit.Store(visit)
 	messagesInFlight.Inc()
 	defer messagesInFlight.Dec()
 	r := h.ask(ctx, sender, m, at.Add(maxStale))
@@ -163,9 +162,6 @@ func (h *Handler) leave(f *flight) (fates []fate) {
 	f.leaves = func(int) {}
 	for m := range f.open {
 		postponed.WithLabelValues(slow).Inc()
-		if visit := m.visit.Load(); visit != nil {
-			h.origins.late(visit)
-		}
 		fates = append(fates, m.all(fate{again: rounded(h.Timeout + lateMargin), why: errSlow})...)
 	}
 	h.background.Go(func() {
