@@ -84,4 +84,5 @@ type Result struct {
 	// registered later stays. Zero: whenever it was registered.
 	GoneSince time.Time
 	ID        string // the push service's own, as it gave it; "": it gave none
+	Err       error  // why there is no connection, for the log; nil: there is
 }

@@ -14,7 +14,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -39,7 +38,6 @@ type Options struct {
 	Topic   string         // of the app: its bundle id
 	URL     string         // instead of Apple's two hosts, for both kinds of devices
 	RootCAs *x509.CertPool // nil: the system's
-	Log     *slog.Logger   // nil: none
 
 	silence time.Duration // of [conn.Options]
 }
@@ -64,9 +62,6 @@ type keyed struct {
 
 // New returns a sender. It connects when it has something to send.
 func New(o Options) (*Sender, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
 	if o.Topic == "" {
 		return nil, errors.New("apns: no topic: it is the bundle id of the app")
 	}
@@ -111,9 +106,6 @@ func (s *Sender) SetKey(text []byte, keyID string) error {
 	}
 	s.keyed = &keyed{key, conn.New(conn.Options{
 		RootCAs: s.options.RootCAs, Silence: s.options.silence, Count: push.CountConnections(Platform),
-		Unreachable: func(host string, err error) {
-			s.options.Log.Warn("apns: connecting failed", "address", host, "error", err)
-		},
 	})}
 	return nil
 }
@@ -175,9 +167,9 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 		return push.Result{Outcome: push.Wait, Reason: reasonKey}
 	}
 	path := &url.URL{Scheme: "https", Host: s.host(to), Path: "/3/device/" + to.Token}
-	got, err := key.pool.Post(ctx, path, s.header(&m, bearer), payload, m.Before)
-	if err != nil {
-		return conn.Unanswered(err)
+	got, failed := key.pool.Post(ctx, path, s.header(&m, bearer), payload, m.Before)
+	if failed != nil {
+		return conn.Unanswered(failed)
 	}
 	return readAnswer(got, time.Now()).result()
 }

@@ -32,8 +32,7 @@ func newClient(o push.ClientOptions) (push.Client, error) {
 	// The id stands in the name of the file: so a new key can have a new id without a restart.
 	id := func() string { return keyIDOf(o.Setting("apns-key")) }
 	s, err := New(Options{
-		KeyPEM: o.Keys, KeyID: id(), TeamID: o.Setting("apns-team-id"), Topic: o.Setting("apns-topic"), URL: o.Setting("apns-url"),
-		RootCAs: o.RootCAs, Log: o.Log,
+		KeyPEM: o.Keys, KeyID: id(), TeamID: o.Setting("apns-team-id"), Topic: o.Setting("apns-topic"), URL: o.Setting("apns-url"), RootCAs: o.RootCAs,
 	})
 	if err != nil {
 		return push.Client{}, err

@@ -8,23 +8,19 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
-	"maps"
-	"math"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
 const (
-	links     = 4   // to a host
-	fewOnLink = 100 // requests in flight, before the next link is used, too: as many streams as most peers allow
-	// maxPerLink bounds the connections of a link to a peer with HTTP/1.1, and the dials at once.
-	maxPerLink  = 4
+	links       = 4   // to a host
+	fewOnLink   = 100 // requests in flight, before the next link is used, too: as many streams as most peers allow
+	maxPerLink  = 4   // connections of a link to a peer with HTTP/1.1, and dials at once
 	maxTries    = 8
 	maxAlone    = time.Second     // for so long the first request over a link keeps the next waiting
 	dialTimeout = 5 * time.Second // and as much again for the handshake of TLS
@@ -33,13 +29,16 @@ const (
 	maxAnswer   = 16 << 10 // bytes that are read of an answer, and of its header
 )
 
+var (
+	errProxy   = errors.New("the address of the proxy in the environment makes no sense")
+	errNotGood = errors.New("the first message over the connection was refused, or had no answer")
+)
+
 // Options are for [New].
 type Options struct {
 	RootCAs *x509.CertPool // nil: the system's
 	// Silence is how long a peer may say nothing before it is asked for a sign of life; 0: 5 s.
 	Silence time.Duration
-	// Unreachable is told why a host cannot be reached, once for all requests that wait for the connection. Nil: it is not.
-	Unreachable func(host string, err error)
 	// Count is told of connections that are opened, 1, and closed, -1. Nil: it is not.
 	Count func(delta int)
 }
@@ -48,23 +47,25 @@ type Options struct {
 type Pool struct {
 	Options
 
-	transports [links]*http.Transport // each has one connection to a host that speaks HTTP/2
-
 	mu       sync.Mutex
-	alone    time.Duration   // maxAlone
-	links    map[place]*link // with requests in flight, or connections
+	alone    time.Duration    // maxAlone
+	hosts    map[string]*host // by host:port
 	open     map[*counted]struct{}
 	inFlight int
 	closed   bool // the connections end with the last request
 }
 
-// place is a link to a host: host:port.
-type place struct {
+// host is forgotten when it is used no more.
+type host struct {
 	address string
-	number  int
+	links   [links]*link
+	uses    int // requests in flight, connections, and dials
 }
 
 type link struct {
+	*http.Transport // it has one connection, if the host speaks HTTP/2
+
+	to       *host
 	inFlight int
 	conns    int      // that are open
 	first    *opening // nil: no request began since a connection was closed
@@ -73,38 +74,42 @@ type link struct {
 // opening is the first request over a link.
 type opening struct {
 	done chan struct{} // closed at its end, after err was set
-	err  error         // why requests that waited are not sent; nil: they may go over the link
+	err  *Failure      // why requests that waited are not sent; nil: they may go over the link
 }
 
 // New returns a pool. It connects when there is something to send, and is to be closed.
 func New(o Options) *Pool {
 	o.Silence = cmp.Or(o.Silence, silence)
-	p := &Pool{Options: o, alone: maxAlone, links: make(map[place]*link), open: make(map[*counted]struct{})}
-	for i := range p.transports {
-		p.transports[i] = &http.Transport{
-			Proxy: hushed(http.ProxyFromEnvironment),
-			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-				return p.dial(ctx, network, address, i)
-			},
-			TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs},
-			TLSHandshakeTimeout: dialTimeout, IdleConnTimeout: idleTimeout, MaxConnsPerHost: maxPerLink, MaxIdleConnsPerHost: maxPerLink,
-			ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxAnswer,
-			HTTP2: &http.HTTP2Config{SendPingTimeout: o.Silence, PingTimeout: o.Silence, WriteByteTimeout: o.Silence},
-		}
-	}
-	return p
+	return &Pool{Options: o, alone: maxAlone, hosts: make(map[string]*host), open: make(map[*counted]struct{})}
 }
 
-var errProxy = errors.New("the address of the proxy in the environment makes no sense")
+func (p *Pool) newHost(address string) *host {
+	at := &host{address: address}
+	for i := range at.links {
+		l := &link{to: at}
+		l.Transport = &http.Transport{
+			Proxy: hushed(http.ProxyFromEnvironment),
+			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				return p.dial(ctx, network, address, l)
+			},
+			TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: p.RootCAs},
+			TLSHandshakeTimeout: dialTimeout, IdleConnTimeout: idleTimeout, MaxConnsPerHost: maxPerLink, MaxIdleConnsPerHost: maxPerLink,
+			ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxAnswer,
+			HTTP2: &http.HTTP2Config{SendPingTimeout: p.Silence, PingTimeout: p.Silence, WriteByteTimeout: p.Silence},
+		}
+		at.links[i] = l
+	}
+	return at
+}
 
 // hushed has errors of a proxy's address not tell the address: it may have a password.
 func hushed(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
 	return func(r *http.Request) (*url.URL, error) {
 		at, err := proxy(r)
 		if err != nil {
-			return nil, errProxy
+			err = errProxy
 		}
-		return at, nil
+		return at, err
 	}
 }
 
@@ -116,149 +121,134 @@ type Answer struct {
 	Err    error  // why it may be cut off; the status is known all the same
 }
 
-// Post sends a request and returns the peer's answer. It follows no redirects. Its error is an [*Error]. A request that
+// Post sends a request and returns the peer's answer, or why there is none. It follows no redirects. A request that
 // does not leave before a time, unless that is zero, is [Unsent].
-func (p *Pool) Post(ctx context.Context, to *url.URL, header http.Header, text []byte, before time.Time) (Answer, error) {
-	at, isOpen := p.take(net.JoinHostPort(to.Hostname(), cmp.Or(to.Port(), "443")))
-	if !isOpen {
-		return Answer{}, &Error{Undialled, errClosed}
+func (p *Pool) Post(ctx context.Context, to *url.URL, header http.Header, text []byte, before time.Time) (Answer, *Failure) {
+	l := p.take(net.JoinHostPort(to.Hostname(), cmp.Or(to.Port(), "443")))
+	if l == nil {
+		return Answer{}, &Failure{Undialled, net.ErrClosed}
 	}
-	defer p.put(at)
-	first, err := p.begin(ctx, at)
+	defer p.put(l)
+	first, err := p.begin(ctx, l)
 	if err != nil {
 		return Answer{}, err
 	}
-	a, err := p.post(ctx, to, header, &content{text: text, before: before}, at.number)
+	a, err := l.post(ctx, to, header, &content{text: text, before: before})
 	if first != nil {
-		p.begun(at, first, a, err)
+		p.begun(l, first, a, err)
 	}
 	return a, err
 }
 
-// take chooses a link to a host, unless the pool is closed: the first with few requests, else that with the fewest.
-func (p *Pool) take(address string) (to place, isOpen bool) {
+// take chooses a link to a host: the first with few requests, else the link with the fewest. Nil: the pool is closed.
+func (p *Pool) take(address string) (to *link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return to, false
+		return nil
 	}
-	to.address = address
-	for k, least := 0, math.MaxInt; k < links && least >= fewOnLink; k++ {
-		n := 0
-		if l := p.links[place{address, k}]; l != nil {
-			n = l.inFlight
+	at := p.hosts[address]
+	if at == nil {
+		at = p.newHost(address)
+		p.hosts[address] = at
+	}
+	to = at.links[0]
+	for _, l := range at.links {
+		if to.inFlight >= fewOnLink && l.inFlight < to.inFlight {
+			to = l
 		}
-		if n < least {
-			to.number, least = k, n
-		}
 	}
-	if p.links[to] == nil {
-		p.links[to] = &link{}
-	}
-	p.links[to].inFlight++
+	to.inFlight++
 	p.inFlight++
-	return to, true
+	at.uses++
+	return to
 }
 
 // put is the end of a request over a link.
-func (p *Pool) put(at place) {
+func (p *Pool) put(l *link) {
 	p.mu.Lock()
-	p.links[at].inFlight--
+	defer p.mu.Unlock()
+	l.inFlight--
 	p.inFlight--
-	p.forget(at)
+	p.unused(l)
 	p.end()
 }
 
-// forget forgets a link without requests and connections. It holds mu.
-func (p *Pool) forget(at place) {
-	if l := p.links[at]; l != nil && l.inFlight == 0 && l.conns == 0 {
-		delete(p.links, at)
+// unused is the end of a use of a link. It holds mu.
+func (p *Pool) unused(l *link) {
+	if l.to.uses--; l.to.uses == 0 {
+		delete(p.hosts, l.to.address)
 	}
 }
 
-// end closes all connections of a closed pool after the last request. It gives up mu.
+// end closes all connections of a closed pool after the last request. It holds mu.
 func (p *Pool) end() {
-	var all []*counted
 	if p.closed && p.inFlight == 0 {
-		all = slices.Collect(maps.Keys(p.open))
-	}
-	p.mu.Unlock()
-	for _, c := range all {
-		_ = c.Close() // the transport notices
+		for c := range p.open {
+			_ = c.Conn.Close() // the transport notices, and closes c
+		}
 	}
 }
 
 // begin returns when a request may go over a link: at once if it is the first request, whose opening begin then returns, else when
 // the first request has ended, or has taken too long. If the first got no connection, or no good answer, all that waited are not sent.
-func (p *Pool) begin(ctx context.Context, at place) (first *opening, err error) {
+func (p *Pool) begin(ctx context.Context, l *link) (first *opening, err *Failure) {
 	p.mu.Lock()
-	o := p.links[at].first
+	o := l.first
 	if o == nil {
 		first = &opening{done: make(chan struct{})}
-		p.links[at].first = first
+		l.first = first
 	}
 	p.mu.Unlock()
 	if first != nil {
 		return first, nil
 	}
-	if o.isDone() { // nearly always
-		return nil, o.err
-	}
 	select {
-	case <-o.done:
+	case <-o.done: // nearly always at once
 		return nil, o.err
 	case <-time.After(p.alone):
-		return nil, nil //nolint:nilnil // it is no first request
+		return nil, nil
 	case <-ctx.Done():
-		return nil, &Error{Unsent, ctx.Err()}
+		return nil, &Failure{Unsent, ctx.Err()}
 	}
 }
-
-var errNotGood = errors.New("the first message over the connection was refused, or had no answer")
 
 // begun is the end of the first request over a link. If the peer failed or did not take our key, the next request is a first, too:
 // Apple would refuse more.
-func (p *Pool) begun(at place, o *opening, a Answer, err error) {
-	isGood := err == nil && a.Status < 500 && a.Status != http.StatusUnauthorized && a.Status != http.StatusForbidden
-	p.mu.Lock()
-	if !isGood {
-		o.err = &Error{Unsent, errNotGood}
-		if p.links[at].first == o {
-			p.links[at].first = nil
-		}
-	}
-	p.mu.Unlock()
-	if isUndialled(err) {
+func (p *Pool) begun(l *link, o *opening, a Answer, err *Failure) {
+	defer close(o.done)
+	switch {
+	case err == nil && a.Status < 500 && a.Status != http.StatusUnauthorized && a.Status != http.StatusForbidden:
+		return
+	case err != nil && err.Fate == Undialled:
 		o.err = err
-		if p.Unreachable != nil {
-			p.Unreachable(at.address, err)
-		}
+	default:
+		o.err = &Failure{Unsent, errNotGood}
 	}
-	close(o.done)
-}
-
-func isUndialled(err error) bool {
-	failed, ok := errors.AsType[*Error](err)
-	return ok && failed.Fate == Undialled
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.first == o {
+		l.first = nil
+	}
 }
 
 // post sends a request over a link.
-func (p *Pool) post(ctx context.Context, to *url.URL, header http.Header, content *content, i int) (a Answer, err error) {
+func (l *link) post(ctx context.Context, to *url.URL, header http.Header, content *content) (a Answer, failed *Failure) {
 	var isDialled atomic.Bool
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { isDialled.Store(true) }}
 	body, _ := content.open() // it never fails
 	r := (&http.Request{
 		Method: http.MethodPost, URL: to, Host: to.Host, Header: header, ContentLength: int64(len(content.text)), Body: body, GetBody: content.open,
 	}).WithContext(httptrace.WithClientTrace(ctx, trace))
-	response, err := p.transports[i].RoundTrip(r)
+	response, err := l.RoundTrip(r)
 	if err != nil {
 		switch {
 		case content.stop():
-			return a, &Error{Unknown, err}
+			return a, &Failure{Unknown, err}
 		case !isDialled.Load() && ctx.Err() == nil:
-			return a, &Error{Undialled, err}
+			return a, &Failure{Undialled, err}
 		}
-		return a, &Error{Unsent, err}
+		return a, &Failure{Unsent, err}
 	}
 	a = Answer{Status: response.StatusCode, Header: response.Header}
 	a.Body, a.Err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
@@ -269,39 +259,30 @@ func (p *Pool) post(ctx context.Context, to *url.URL, header http.Header, conten
 // Close has the connections end with the last request over them. New requests are refused.
 func (p *Pool) Close() {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.closed = true
 	p.end()
 }
 
-var errClosed = errors.New("the connections are closed")
-
-func (o *opening) isDone() bool {
-	select {
-	case <-o.done:
-		return true
-	default:
-		return false
-	}
-}
-
 // dial opens a connection of a link, without TLS.
-func (p *Pool) dial(ctx context.Context, network, address string, i int) (net.Conn, error) {
+func (p *Pool) dial(ctx context.Context, network, address string, l *link) (net.Conn, error) {
+	p.mu.Lock()
+	l.to.uses++
+	p.mu.Unlock()
 	raw, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed && p.inFlight == 0 { // else a request may wait for it
+	if err == nil && p.closed && p.inFlight == 0 { // else a request may wait for it
 		_ = raw.Close()
-		return nil, errClosed
+		err = net.ErrClosed
 	}
-	c := &counted{Conn: raw, pool: p, at: place{address, i}}
+	if err != nil {
+		p.unused(l)
+		return nil, err
+	}
+	c := &counted{Conn: raw, pool: p, link: l}
 	p.open[c] = struct{}{}
-	if l := p.links[c.at]; l != nil { // else it is a proxy, or late
-		c.link = l
-		l.conns++
-	}
+	l.conns++
 	if p.Count != nil {
 		p.Count(1)
 	}
@@ -313,27 +294,24 @@ type counted struct {
 	net.Conn
 
 	pool *Pool
-	at   place
-	link *link // nil: it leads to a proxy
+	link *link
 }
 
 // Close implements [net.Conn].
 func (c *counted) Close() error {
 	p := c.pool
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if _, isOpen := p.open[c]; isOpen {
 		delete(p.open, c)
-		if l := c.link; l != nil {
-			if l.conns--; l.conns == 0 && l.first != nil && l.first.isDone() {
-				l.first = nil
-			}
-			p.forget(c.at)
+		if c.link.conns--; c.link.conns == 0 {
+			c.link.first = nil
 		}
+		p.unused(c.link)
 		if p.Count != nil {
 			p.Count(-1)
 		}
 	}
-	p.mu.Unlock()
 	return c.Conn.Close()
 }
 

@@ -76,21 +76,38 @@ func patient(t *testing.T) context.Context {
 	return ctx
 }
 
-func post(ctx context.Context, t *testing.T, p *Pool, to, text string) (Answer, error) {
+// failure is a [Failure] as an error.
+type failure struct{ *Failure }
+
+func (f failure) Error() string { return fmt.Sprintf("fate %d: %v", f.Fate, f.Err) }
+
+func post(ctx context.Context, t *testing.T, p *Pool, to, text string, before ...time.Time) (Answer, error) {
 	t.Helper()
 	at, err := url.Parse(to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p.Post(ctx, at, http.Header{"X-Ours": {"yes"}}, []byte(text), time.Time{})
+	a, failed := p.Post(ctx, at, http.Header{"X-Ours": {"yes"}}, []byte(text), append(before, time.Time{})[0])
+	if failed != nil {
+		return a, failure{failed}
+	}
+	return a, nil
+}
+
+// resultOf returns the result of a message, without the error that is logged.
+func resultOf(err error) push.Result {
+	failed, _ := errors.AsType[failure](err)
+	r := Unanswered(failed.Failure)
+	r.Err = nil
+	return r
 }
 
 // wantFate fails the test unless there was no answer, and this is known.
 func wantFate(t *testing.T, err error, want Fate, r push.Result) {
 	t.Helper()
-	failed, ok := err.(*Error) //nolint:errorlint // as documented
-	if !ok || failed.Fate != want || Unanswered(err) != r {
-		t.Errorf("%+v of fate %v, %+v; want fate %v, %+v", err, failed, Unanswered(err), want, r)
+	failed, ok := errors.AsType[failure](err)
+	if !ok || failed.Fate != want || resultOf(err) != r || (Unanswered(failed.Failure).Err != nil) != (want == Undialled) {
+		t.Errorf("%v; want fate %v, %+v", err, want, r)
 	}
 }
 
@@ -226,7 +243,7 @@ func TestFirstRequestIsRefused(t *testing.T) {
 		var all sync.WaitGroup
 		for range fewOnLink {
 			all.Go(func() {
-				if _, err := post(patient(t), t, p, s.URL, "text"); err != nil && Unanswered(err) == (push.Result{Outcome: push.Wait, Reason: push.ReasonHeld}) {
+				if _, err := post(patient(t), t, p, s.URL, "text"); err != nil && resultOf(err) == (push.Result{Outcome: push.Wait, Reason: push.ReasonHeld}) {
 					unsent.Add(1)
 				}
 			})
@@ -271,11 +288,7 @@ func TestLostAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := post(patient(t), t, p, s.URL+"/cut", "text")
-		reason := ReasonLost
-		if isHTTP2 {
-			reason = ReasonReset
-		}
-		wantFate(t, err, Unknown, push.Result{Outcome: push.Ambiguous, Reason: reason})
+		wantFate(t, err, Unknown, push.Result{Outcome: push.Ambiguous, Reason: ReasonLost})
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { <-hang; cancel() }()
 		_, err = post(ctx, t, p, s.URL+"/hang", "text")
@@ -302,8 +315,7 @@ func TestNotSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = mute.Close() }()
-	var told atomic.Int64
-	p := newPool(t, func(o *Options) { o.Unreachable = func(string, error) { told.Add(1) } })
+	p := newPool(t)
 	for to, reason := range map[string]string{
 		"https://" + away.Addr().String():                   ReasonDial,
 		"https://no-such-host.invalid":                      ReasonDNS,
@@ -311,9 +323,6 @@ func TestNotSent(t *testing.T) {
 	} {
 		_, err := post(patient(t), t, p, to, "text")
 		wantFate(t, err, Undialled, push.Result{Outcome: push.Wait, Reason: reason})
-	}
-	if n := told.Load(); n != 3 {
-		t.Errorf("%d hosts are said to be unreachable", n)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -328,8 +337,9 @@ func TestNotSent(t *testing.T) {
 func TestNoPasswordOfAProxy(t *testing.T) {
 	t.Parallel()
 	p := newPool(t)
-	for _, transport := range p.transports {
-		transport.Proxy = hushed(func(*http.Request) (*url.URL, error) { return nil, errors.New("invalid: http://me:secret@proxy") })
+	p.hosts["push.example:443"] = p.newHost("push.example:443")
+	for _, l := range p.hosts["push.example:443"].links {
+		l.Proxy = hushed(func(*http.Request) (*url.URL, error) { return nil, errors.New("invalid: http://me:secret@proxy") })
 	}
 	_, err := post(patient(t), t, p, "https://push.example", "text")
 	wantFate(t, err, Undialled, push.Result{Outcome: push.Wait, Reason: ReasonDial})
@@ -355,14 +365,10 @@ func TestTooLate(t *testing.T) {
 		}}
 		s.StartTLS()
 		t.Cleanup(s.Close)
-		at, err := url.Parse(s.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
 		p := newPool(t)
-		_, err = p.Post(patient(t), at, http.Header{}, []byte("text"), time.Now().Add(100*time.Millisecond))
+		_, err := post(patient(t), t, p, s.URL, "text", time.Now().Add(100*time.Millisecond))
 		wantFate(t, err, Unsent, push.Result{Outcome: push.Wait, Reason: ReasonNotSent})
-		if a, err := p.Post(patient(t), at, http.Header{}, []byte("text"), time.Now().Add(patience)); err != nil || a.Status != http.StatusOK {
+		if a, err := post(patient(t), t, p, s.URL, "text", time.Now().Add(patience)); err != nil || a.Status != http.StatusOK {
 			t.Errorf("HTTP/2 %v: in time: %v, %v", isHTTP2, a.Status, err)
 		}
 		if n := came.Load(); n != 1 {
@@ -458,9 +464,11 @@ func TestClose(t *testing.T) {
 	go func() { _, err := post(patient(t), t, p, s.URL+"/held", "text"); done <- err }()
 	<-came
 	p.Close()
-	if _, err := p.dial(t.Context(), "tcp", s.Listener.Addr().String(), 0); err != nil {
-		t.Errorf("a request in flight gets no connection: %v", err)
+	c, err := p.dial(t.Context(), "tcp", s.Listener.Addr().String(), p.hosts[s.Listener.Addr().String()].links[0])
+	if err != nil {
+		t.Fatalf("a request in flight gets no connection: %v", err)
 	}
+	go func() { _, _ = io.Copy(io.Discard, c); _ = c.Close() }() // as a transport does
 	if n := conns.Load(); n != 2 {
 		t.Errorf("%d connections while requests are in flight", n)
 	}
@@ -471,8 +479,8 @@ func TestClose(t *testing.T) {
 	eventually(t, "the connections end", func() bool { return conns.Load() == 0 })
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.links) != 0 || len(p.open) != 0 {
-		t.Errorf("%d links and %d connections are remembered", len(p.links), len(p.open))
+	if len(p.hosts) != 0 || len(p.open) != 0 {
+		t.Errorf("%d hosts and %d connections are remembered", len(p.hosts), len(p.open))
 	}
 }
 

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/net/http2"
-
 	"github.com/activityd/activityd/internal/push"
 )
 
@@ -24,17 +22,11 @@ const (
 	Unknown               // a peer may have processed it, or process it still
 )
 
-// Error is why there is no answer.
-type Error struct {
+// Failure is why there is no answer.
+type Failure struct {
 	Fate Fate
 	Err  error
 }
-
-// Error implements error.
-func (e *Error) Error() string { return e.Err.Error() }
-
-// Unwrap returns why.
-func (e *Error) Unwrap() error { return e.Err }
 
 // The reasons of results without an answer.
 const (
@@ -43,40 +35,33 @@ const (
 	ReasonTLS     = "tls"      // its certificate is not to be trusted
 	ReasonTimeout = "timeout"  // the time was over
 	ReasonNotSent = "not_sent" // the connection was lost before all was written
-	ReasonReset   = "reset"    // the push service gave up the stream
-	ReasonLost    = "lost"     // the connection was lost before the answer came
+	ReasonLost    = "lost"     // the connection or the stream was lost before the answer came
 )
 
 // Reasons are all of them.
-var Reasons = []string{ReasonDial, ReasonDNS, ReasonTLS, ReasonTimeout, ReasonNotSent, ReasonReset, ReasonLost, push.ReasonHeld}
+var Reasons = []string{ReasonDial, ReasonDNS, ReasonTLS, ReasonTimeout, ReasonNotSent, ReasonLost, push.ReasonHeld}
 
-// Unanswered returns the result of a message by the error of [Pool.Post]. It is a pure function.
-func Unanswered(err error) push.Result {
-	failed, ok := errors.AsType[*Error](err)
-	fate := Unknown
-	if ok {
-		fate = failed.Fate
-	}
+// Unanswered returns the result of a message without an answer. It is a pure function.
+func Unanswered(f *Failure) push.Result {
 	r := push.Result{Outcome: push.Wait, Reason: ReasonNotSent}
-	if fate == Unknown {
-		r = push.Result{Outcome: push.Ambiguous, Reason: ReasonLost}
+	_, isUnresolved := errors.AsType[*net.DNSError](f.Err)
+	_, isUntrusted := errors.AsType[*tls.CertificateVerificationError](f.Err)
+	switch f.Fate {
+	case Unknown:
+		r.Outcome, r.Reason = push.Ambiguous, ReasonLost
+	case Undialled:
+		r.Reason, r.Err = ReasonDial, f.Err
 	}
-	_, isUnresolved := errors.AsType[*net.DNSError](err)
-	_, isUntrusted := errors.AsType[*tls.CertificateVerificationError](err)
-	_, isReset := errors.AsType[http2.StreamError](err)
 	switch {
-	case errors.Is(err, errNotGood):
+	case errors.Is(f.Err, errNotGood):
 		r.Reason = push.ReasonHeld
-	case fate == Undialled && isUnresolved:
+	case f.Fate == Undialled && isUnresolved:
 		r.Reason = ReasonDNS
-	case fate == Undialled && isUntrusted:
+	case f.Fate == Undialled && isUntrusted:
 		r.Reason = ReasonTLS
-	case fate == Undialled:
-		r.Reason = ReasonDial
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	case f.Fate == Undialled:
+	case errors.Is(f.Err, context.DeadlineExceeded), errors.Is(f.Err, context.Canceled):
 		r.Reason = ReasonTimeout
-	case fate == Unknown && isReset:
-		r.Reason = ReasonReset
 	}
 	return r
 }

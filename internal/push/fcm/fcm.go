@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -25,13 +24,11 @@ type Options struct {
 	Credentials []byte         // a service account's JSON
 	URL         string         // "": DefaultURL
 	RootCAs     *x509.CertPool // nil: the system's
-	Log         *slog.Logger   // nil: none
 }
 
 // Sender sends to FCM. It implements [push.Sender].
 type Sender struct {
 	address string // host:port
-	log     *slog.Logger
 	account atomic.Pointer[account]
 	pool    *conn.Pool // also to the token endpoint
 	now     func() time.Time
@@ -48,24 +45,16 @@ func New(o Options) (*Sender, error) {
 	if o.URL == "" {
 		o.URL = DefaultURL
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
 	address, err := push.ParseOrigin(o.URL)
 	if err != nil {
 		return nil, fmt.Errorf("URL: %w", err)
 	}
-	s := &Sender{address: address, log: o.Log, now: time.Now}
+	s := &Sender{address: address, now: time.Now}
 	if err := s.SetCredentials(o.Credentials); err != nil {
 		return nil, err
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.pool = conn.New(conn.Options{
-		RootCAs: o.RootCAs, Count: push.CountConnections(Platform),
-		Unreachable: func(host string, err error) {
-			s.log.WarnContext(s.ctx, "FCM cannot be reached", "address", host, "error", err)
-		},
-	})
+	s.pool = conn.New(conn.Options{RootCAs: o.RootCAs, Count: push.CountConnections(Platform)})
 	return s, nil
 }
 
@@ -118,11 +107,11 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 		return push.Result{Outcome: push.Rejected, Reason: "encode"}
 	}
 	to := &url.URL{Scheme: "https", Host: s.address, Path: "/v1/projects/" + a.project + "/messages:send"}
-	answered, err := s.pool.Post(ctx, to, http.Header{
+	answered, none := s.pool.Post(ctx, to, http.Header{
 		"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"}, "User-Agent": {"activityd"},
 	}, body, m.Before)
-	if err != nil {
-		return conn.Unanswered(err)
+	if none != nil {
+		return conn.Unanswered(none)
 	}
 	r = classify(answered, s.now())
 	if r.Status == http.StatusUnauthorized && r.Outcome == push.Credentials && r.Origin && a.refused(token) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -51,7 +50,7 @@ func start(t *testing.T) (*fcmtest.Server, *fcm.Sender, *clock) {
 	}
 	t.Cleanup(func() { _ = server.Close() })
 	sender, err := fcm.New(fcm.Options{
-		Credentials: server.Credentials(), URL: server.URL(), RootCAs: server.RootCAs(), Log: slog.New(slog.DiscardHandler),
+		Credentials: server.Credentials(), URL: server.URL(), RootCAs: server.RootCAs(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -384,7 +383,7 @@ func TestOrigin(t *testing.T) {
 		"": "https://fcm.googleapis.com:443", "https://[::1]:9/": "https://[::1]:9", "https://fcm.example": "https://fcm.example:443",
 		"http://fcm.example": "", "fcm.example": "", "https://user@fcm.example": "", "https://fcm.example/v1": "", "https://": "",
 	} {
-		s, err := fcm.New(fcm.Options{Credentials: server.Credentials(), URL: url, Log: slog.New(slog.DiscardHandler)})
+		s, err := fcm.New(fcm.Options{Credentials: server.Credentials(), URL: url})
 		if (err == nil) != (want != "") {
 			t.Errorf("%q: %v", url, err)
 		}

@@ -113,9 +113,6 @@ func (a *account) fetch(done chan struct{}) {
 		return
 	}
 	a.failure, a.again = r, a.sender.now().Add(min(max(r.After, failurePause), maxFailurePause))
-	if a.sender.ctx.Err() == nil {
-		a.sender.log.WarnContext(ctx, "FCM access token was not given", "status", r.Status, "reason", r.Reason, "project", a.project)
-	}
 }
 
 // request asks for a token once. If it gets none, r says why.
@@ -126,9 +123,9 @@ func (a *account) request(ctx context.Context, now time.Time) (token string, lif
 	}
 	form := url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:jwt-bearer"}, "assertion": {assertion}}
 	header := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "User-Agent": {"activityd"}}
-	answer, err := a.sender.pool.Post(ctx, a.tokenURL, header, []byte(form.Encode()), time.Time{})
-	if err != nil {
-		return "", 0, push.Result{Outcome: push.Wait, Reason: "token_unreachable", Origin: true}
+	answer, failed := a.sender.pool.Post(ctx, a.tokenURL, header, []byte(form.Encode()), time.Time{})
+	if failed != nil {
+		return "", 0, push.Result{Outcome: push.Wait, Reason: "token_unreachable", Origin: true, Err: failed.Err}
 	}
 	var given struct {
 		AccessToken string  `json:"access_token"`

@@ -117,9 +117,9 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	if err != nil {
 		return push.Result{Outcome: push.Credentials, Reason: "token", Origin: true}
 	}
-	answer, err := s.pool.Post(ctx, e.url, s.header(&m, authorization), body, m.Before)
-	if err != nil {
-		return conn.Unanswered(err)
+	answer, failed := s.pool.Post(ctx, e.url, s.header(&m, authorization), body, m.Before)
+	if failed != nil {
+		return conn.Unanswered(failed)
 	}
 	now := s.now()
 	r := classify(answer, s.standing(e.origin(), v.public, now), now)

@@ -228,8 +228,8 @@ func TestAWrongCertificate(t *testing.T) {
 	service, other := startService(t, webpushtest.Options{}), startService(t, webpushtest.Options{})
 	s := newSender(t, other, loopback)
 	_, device := subscribe(t, service, s.PublicKey())
-	if got, want := send(t, s, message(device)), (push.Result{Outcome: push.Wait, Reason: "tls"}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
+	if got := send(t, s, message(device)); got.Outcome != push.Wait || got.Reason != "tls" {
+		t.Errorf("%+v", got)
 	}
 }
 
@@ -239,8 +239,8 @@ func TestNoPushService(t *testing.T) {
 	s := newSender(t, service, loopback)
 	_, device := subscribe(t, service, s.PublicKey())
 	service.Close()
-	if got, want := send(t, s, message(device)), (push.Result{Outcome: push.Wait, Reason: "dial"}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
+	if got := send(t, s, message(device)); got.Outcome != push.Wait || got.Reason != "dial" {
+		t.Errorf("%+v", got)
 	}
 }
 
@@ -253,8 +253,8 @@ func TestNothingIsSentAfterClose(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	s.Close()
-	if got, want := send(t, s, message(device)), (push.Result{Outcome: push.Wait, Reason: conn.ReasonDial}); got != want || service.Taken() != 1 {
-		t.Errorf("%+v, want %+v; %d were taken", got, want, service.Taken())
+	if got := send(t, s, message(device)); got.Outcome != push.Wait || got.Reason != conn.ReasonDial || service.Taken() != 1 {
+		t.Errorf("%+v; %d were taken", got, service.Taken())
 	}
 }
 
