@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -51,15 +50,9 @@ type BurstReceipt struct {
 	At       time.Time
 }
 
-// WaitingBurst is a burst for a device, as its receipts are.
-type WaitingBurst struct {
-	Receipts []BurstReceipt
-	More     bool // more wait
-}
-
 const (
-	maxReceipts = 1000   // rows of an INSERT
-	maxWaiting  = 10_000 // rows that a statement reads about bursts
+	maxReceipts = 1000 // rows of an INSERT
+	maxWaiting  = 1000 // receipts of a burst for a device that are read
 )
 
 // Record writes receipts; the same receipts may be written again. A receipt is replaced by a receipt of the same or a later
@@ -120,87 +113,35 @@ func plainID(id string) string {
 
 const plainSigns = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~:%+/="
 
-var waitingText = "SELECT q.i, r.event_number, r.state = 'accepted', r.at FROM JSON_TABLE(?, '$[*]' COLUMNS (i INT UNSIGNED PATH '$.i'," +
-	" b CHAR(32) PATH '$.b', m BIGINT UNSIGNED PATH '$.m', d BIGINT UNSIGNED PATH '$.d')) AS q STRAIGHT_JOIN push_receipts r FORCE INDEX (bursts)" +
-	" ON r.burst = UNHEX(q.b) AND r.device_id = q.d AND r.member_id = q.m AND (r.state = 'pending' OR r.state = 'accepted' AND r.at > " + mysql.Now + " - ?)" +
-	" ORDER BY "
+// waitingOfOne selects the receipts of a burst for a device: the oldest that wait, and the last that were accepted. As in lastOfBurst,
+// nothing is sorted.
+var waitingOfOne = burstReceipts("pending", "", maxWaiting) + " UNION ALL " +
+	burstReceipts("accepted", " DESC", maxShown, " AND at > "+mysql.Now+" - "+strconv.FormatInt(time.Hour.Milliseconds(), 10))
 
-// Of many receipts of a burst the oldest that wait come first, and then the last that were accepted.
-var (
-	waitingOfAll = waitingText + "NULL LIMIT " + strconv.Itoa(maxWaiting)
-	waitingOfOne = waitingText + "r.state, IF(r.state = 'pending', r.at, NULL), r.at DESC LIMIT " + strconv.Itoa(maxWaiting)
-)
+func burstReceipts(state, order string, most int, and ...string) string {
+	return fmt.Sprintf("(SELECT ?, event_number, state = 'accepted', at FROM push_receipts FORCE INDEX (bursts) WHERE burst = ? AND device_id = ? AND member_id = ?"+
+		" AND state = _ascii'%[1]s'%[4]s ORDER BY burst%[2]s, device_id%[2]s, state%[2]s, at%[2]s LIMIT %[3]d)", state, order, most, strings.Join(and, ""))
+}
 
-// Waiting returns, for each of the bursts in order, the events that wait for the device, and the events that it has accepted
-// in the last hour: of a burst no more than maxWaiting.
-func (m *MySQL) Waiting(ctx context.Context, bursts []BurstDevice) ([]WaitingBurst, error) {
+// Waiting returns, for each of the bursts in order, the receipts of the events that wait for the device, maxWaiting at most, and of the
+// events that it has accepted in the last hour.
+func (m *MySQL) Waiting(ctx context.Context, bursts []BurstDevice) ([][]BurstReceipt, error) {
 	if len(bursts) == 0 {
 		return nil, nil
 	}
-	type burst struct {
-		I int     `json:"i"`
-		B BurstID `json:"b"`
-		M uint64  `json:"m"`
-		D uint64  `json:"d"`
-	}
-	list := make([]burst, len(bursts))
+	var args []any
 	for i, b := range bursts {
-		list[i] = burst{i, b.Burst, uint64(b.To.Member), b.To.Device}
+		of := []any{i, b.Burst[:], b.To.Device, b.To.Member}
+		args = append(append(args, of...), of...)
 	}
-	argument, err := json.Marshal(list)
-	if err != nil {
-		return nil, err
-	}
-	text := waitingOfAll
-	if len(bursts) == 1 {
-		text = waitingOfOne
-	}
-	all := make([]WaitingBurst, len(bursts))
-	rows, err := mysql.Select(ctx, m.prepared, func(rows *sql.Rows) (r BurstReceipt, err error) {
+	all := make([][]BurstReceipt, len(bursts))
+	_, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (r BurstReceipt, err error) {
 		var i int
 		err = rows.Scan(&i, &r.Event, &r.Accepted, (*instant)(&r.At))
-		all[i].Receipts = append(all[i].Receipts, r)
+		all[i] = append(all[i], r)
 		return r, err
-	}, text, string(argument), time.Hour.Milliseconds())
-	switch isFull := len(rows) == maxWaiting; {
-	case err != nil:
-		return nil, mysql.Translate(ctx, fmt.Sprintf("read what waits of %d bursts", len(bursts)), err)
-	case isFull && len(bursts) > 1: // the receipts of some may be cut off
-		half := len(bursts) / 2
-		first, err := m.Waiting(ctx, bursts[:half])
-		if err != nil {
-			return nil, err
-		}
-		rest, err := m.Waiting(ctx, bursts[half:])
-		return append(first, rest...), err
-	case isFull:
-		all[0].More = !slices.ContainsFunc(rows, func(r BurstReceipt) bool { return r.Accepted })
-	}
-	return all, nil
-}
-
-const pendingText = "SELECT /*+ NO_BNL() */ r.event_number, r.member_id, r.device_id, r.state" +
-	" FROM JSON_TABLE(?, '$[*]' COLUMNS (e BIGINT UNSIGNED PATH '$[0]', m BIGINT UNSIGNED PATH '$[1]')) AS q STRAIGHT_JOIN push_receipts r" +
-	" FORCE INDEX (PRIMARY) ON r.event_number = q.e AND r.member_id = q.m AND r.state = 'pending'"
-
-// Pending returns the receipts of events that wait, for members. No candidate is given twice.
-func (m *MySQL) Pending(ctx context.Context, of []Candidate) ([]Receipt, error) {
-	if len(of) == 0 {
-		return nil, nil
-	}
-	pairs := make([][2]uint64, len(of))
-	for i, c := range of {
-		pairs[i] = [2]uint64{c.Event.Number, uint64(c.Member)}
-	}
-	argument, err := json.Marshal(pairs)
-	if err != nil {
-		return nil, err
-	}
-	list, err := mysql.Select(ctx, m.prepared, func(rows *sql.Rows) (r Receipt, err error) {
-		err = rows.Scan(&r.Event, &r.Member, &r.Device, &r.State)
-		return r, err
-	}, pendingText, string(argument))
-	return list, mysql.Translate(ctx, fmt.Sprintf("read what waits of %d members", len(of)), err)
+	}, strings.TrimSuffix(strings.Repeat(waitingOfOne+" UNION ALL ", len(bursts)), " UNION ALL "), args...)
+	return all, mysql.Translate(ctx, fmt.Sprintf("read what waits of %d bursts", len(bursts)), err)
 }
 
 // ReceiptCount is how many receipts of an event are alike.

@@ -429,7 +429,8 @@ func TestPhotoAndBurst(t *testing.T) {
 
 func TestReceipts(t *testing.T) {
 	t.Parallel()
-	store, _ := openStore(t)
+	store, db := openStore(t)
+	exec(t, db, "INSERT INTO push_devices (id, member_id, platform, address_hash, registered_at) VALUES (10, 1, 'fcm', UNHEX(SHA2('10', 256)), 5)")
 	burst := [16]byte{1, 2, 3, 0, 255}
 	write := func(list ...push.Receipt) {
 		t.Helper()
@@ -604,41 +605,35 @@ func TestPurgeOfMembers(t *testing.T) {
 	is("many are missing", purge(1), 3*200)
 }
 
-// TestWaiting: of a burst with many receipts the waiting come, and the rest of the batch has no part in it.
+// TestWaiting: of a burst with many receipts the oldest that wait and the last that were accepted come, each burst by itself.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	store, db := openStore(t)
-	const most = 10_000 // maxWaiting
 	const digits = " JSON_TABLE('[0,1,2,3,4,5,6,7,8,9]', '$[*]' COLUMNS (n INT PATH '$')) "
-	devices := make([]push.BurstDevice, 3)
-	for i := range devices {
-		devices[i] = push.BurstDevice{Burst: [16]byte{byte(i + 1)}, To: push.Recipient{Member: 2, Device: 20}}
+	bursts := make([]push.BurstDevice, 3)
+	for i := range bursts {
+		bursts[i] = push.BurstDevice{Burst: [16]byte{byte(i + 1)}, To: push.Recipient{Member: 2, Device: 20}}
 	}
-	fill := func(burst push.BurstDevice, from, n int, state push.State) {
+	fill := func(i, from, n int, state push.State) {
 		t.Helper()
 		exec(t, db, "INSERT INTO push_receipts (event_number, member_id, device_id, state, at, burst)"+
-			" SELECT ? + 1000 * a.n + 100 * b.n + 10 * c.n + d.n, 2, 20, ?, "+mysql.Now+" - 1000, ? FROM"+
-			digits+"AS a JOIN"+digits+"AS b JOIN"+digits+"AS c JOIN"+digits+"AS d LIMIT ?", from, string(state), burst.Burst[:], n)
+			" SELECT ? + 1000 * a.n + 100 * b.n + 10 * c.n + d.n AS number, 2, 20, ?, "+mysql.Now+" - 10000 + 1000 * a.n + 100 * b.n + 10 * c.n + d.n, ? FROM"+
+			digits+"AS a JOIN"+digits+"AS b JOIN"+digits+"AS c JOIN"+digits+"AS d ORDER BY number LIMIT ?", from, string(state), bursts[i].Burst[:], n)
 	}
-	fill(devices[0], 0, most, push.StateAccepted)
-	fill(devices[0], 2*most, 1, push.StatePending)
-	fill(devices[1], 3*most, 1, push.StatePending)
-	fill(devices[2], 4*most, most, push.StatePending)
-	fill(devices[2], 5*most, 1, push.StatePending)
-	all, err := store.Waiting(t.Context(), devices)
+	fill(0, 10_000, 300, push.StateAccepted)
+	fill(0, 20_000, 1, push.StatePending)
+	fill(1, 30_000, 1, push.StatePending)
+	fill(2, 40_000, 1500, push.StatePending)
+	exec(t, db, "INSERT INTO push_receipts (event_number, member_id, device_id, state, at, burst) VALUES (9, 2, 20, 'accepted', 5, ?)", bursts[1].Burst[:])
+	all, err := store.Waiting(t.Context(), bursts)
 	must(t, err)
-	for i, want := range []struct {
-		receipts, waiting int
-		more              bool
-	}{{most, 1, false}, {1, 1, false}, {most, most, true}} {
-		waiting := 0
-		for _, r := range all[i].Receipts {
-			if !r.Accepted {
-				waiting++
-			}
+	for i, want := range [][3]uint64{{101, 10_200, 20_000}, {1, 30_000, 30_000}, {1000, 40_000, 40_999}} {
+		var events []uint64
+		for _, r := range all[i] {
+			events = append(events, r.Event)
 		}
-		if len(all[i].Receipts) != want.receipts || waiting != want.waiting || all[i].More != want.more {
-			t.Errorf("of burst %d come %d, %d of them wait, more: %v; want %+v", i, len(all[i].Receipts), waiting, all[i].More, want)
+		if got := [3]uint64{uint64(len(events)), slices.Min(events), slices.Max(events)}; got != want {
+			t.Errorf("of burst %d come %d, from %d to %d; want %d", i, got[0], got[1], got[2], want)
 		}
 	}
 }
