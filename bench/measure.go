@@ -32,6 +32,7 @@ type outcome struct {
 type samples struct {
 	rates  []float64            // operations a second
 	micros []float64            // processor time of an operation, of all processes involved
+	ours   []float64            // of activityd and the database among them
 	times  map[string][]float64 // in milliseconds, by quantile
 }
 
@@ -64,7 +65,7 @@ func (b *bench) oneRound(ctx context.Context, c contender, s *samples) error {
 			return err
 		}
 	}
-	before, err := b.processorTime(ctx)
+	before, oursBefore, err := b.processorTime(ctx)
 	if err != nil {
 		return err
 	}
@@ -74,9 +75,10 @@ func (b *bench) oneRound(ctx context.Context, c contender, s *samples) error {
 	if err != nil {
 		return err
 	}
-	after, err := b.processorTime(ctx)
+	after, oursAfter, err := b.processorTime(ctx)
 	s.rates = append(s.rates, float64(o.ops)/took.Seconds())
 	s.micros = append(s.micros, float64((after-before).Microseconds())/float64(max(1, o.ops)))
+	s.ours = append(s.ours, float64((oursAfter-oursBefore).Microseconds())/float64(max(1, o.ops)))
 	if o.times != nil {
 		for name, q := range quantiles {
 			s.times[name] = append(s.times[name], quantile(o.times, q))
@@ -86,38 +88,42 @@ func (b *bench) oneRound(ctx context.Context, c contender, s *samples) error {
 }
 
 // processorTime is the processor time, in steps of 10 ms, of the benchmark, of both servers, and
-// of the program. The benchmark may be client, worker and push service.
-func (b *bench) processorTime(ctx context.Context) (sum time.Duration, err error) {
+// of the program. The benchmark may be client, worker and push service. ours is that of the program and the database.
+func (b *bench) processorTime(ctx context.Context) (sum, ours time.Duration, err error) {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	sum = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 	var file string
 	if err := b.db.QueryRowContext(ctx, "SELECT @@pid_file").Scan(&file); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	text, err := os.ReadFile(filepath.Clean(file))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	pids := []string{strings.TrimSpace(string(text))}
 	info, err := b.client.InfoMap(ctx, "server").Result()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	pids = append(pids, info["Server"]["process_id"])
+	redis := info["Server"]["process_id"]
+	pids = append(pids, redis)
 	if b.program != nil {
 		pids = append(pids, strconv.Itoa(b.program.cmd.Process.Pid))
 	}
 	for _, pid := range pids {
 		one, err := timeOfProcess(pid)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		sum += one
+		if pid != redis {
+			ours += one
+		}
 	}
-	return sum, nil
+	return sum, ours, nil
 }
 
 // timeOfProcess reads /proc: a tick is a hundredth of a second on each Linux that Go supports.
