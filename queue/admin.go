@@ -100,25 +100,25 @@ func (f Filter) from(tables string) (text string, args []any) {
 
 // Record is a task as operators see it.
 type Record struct {
-	ID          uint64
-	Queue       string
-	Kind        string
-	Key         uint64
-	Payload     json.RawMessage // a JSON string instead if it has more than MaxPayload bytes or is no JSON
-	Priority    int
-	State       State
-	Attempts    int
-	MaxAttempts int       // 0: as its kind says
-	RunAt       time.Time // scheduled: when it may start; else zero
-	ExpiresAt   time.Time // when it is dropped if it was not started; zero: never
-	LeaseOwner  string    // running: the process and the claim
-	LeaseUntil  time.Time // running: when it is free again
-	Behind      bool      // waiting: until another task of its ordering key is done
-	DedupeKey   string    // empty once it was started
-	LastError   string
-	Created     time.Time
-	Started     time.Time // last; zero: never
-	Died        time.Time // dead: when
+	ID          uint64          `json:"id,string"`
+	Queue       string          `json:"queue"`
+	Kind        string          `json:"type"`
+	Key         uint64          `json:"subject,string"`
+	Payload     json.RawMessage `json:"args,omitempty"` // a JSON string instead if it has more than MaxPayload bytes or is no JSON
+	Priority    int             `json:"priority"`
+	State       State           `json:"state"`
+	Attempts    int             `json:"attempts"`
+	MaxAttempts int             `json:"max_attempts,omitzero"` // 0: as its kind says
+	RunAt       time.Time       `json:"run_at,omitzero"`       // scheduled: when it may start; else zero
+	ExpiresAt   time.Time       `json:"expires_at,omitzero"`   // when it is dropped if it was not started; zero: never
+	LeaseOwner  string          `json:"lease_owner,omitzero"`  // running: the process and the claim
+	LeaseUntil  time.Time       `json:"lease_until,omitzero"`  // running: when it is free again
+	Behind      bool            `json:"behind,omitzero"`       // waiting: until another task of its ordering key is done
+	DedupeKey   string          `json:"dedupe_key,omitzero"`   // empty once it was started
+	LastError   string          `json:"last_error,omitzero"`
+	Created     time.Time       `json:"created_at"`
+	Started     time.Time       `json:"started_at,omitzero"` // last; zero: never
+	Died        time.Time       `json:"died_at,omitzero"`    // dead: when
 }
 
 const recordColumns = "SELECT id, queue, type, subject, " + boundedArgs + ", priority, state, attempts, max_attempts, run_at, COALESCE(expires_at, 0)," +

@@ -224,9 +224,8 @@ func TestTheReadmeByTheLetter(t *testing.T) {
 	r.openSite(t, user)
 	execOn(t, r.db, statements(try))
 	r.awaitTasks(t)
-	var status int
-	got := strings.TrimSpace(r.get(t, shown[1], &status))
-	if diff := cmp.Diff(readmeSource.ReplaceAllString(shown[2], ""), readmeSource.ReplaceAllString(got, "")); status != 200 || diff != "" {
+	status, got := page(t, r.url+shown[1])
+	if diff := cmp.Diff(readmeSource.ReplaceAllString(shown[2], ""), readmeSource.ReplaceAllString(strings.TrimSpace(got), "")); status != 200 || diff != "" {
 		t.Errorf("status %d, the answer (-README +served):\n%s", status, diff)
 	}
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"os/signal"
 	"syscall"
@@ -44,8 +43,6 @@ func (c *apiConfig) apiFlags(f *pflag.FlagSet) {
 
 func (c *config) checkAPI(want wanted) {
 	want("listen", c.listen != "", "is empty: want an address, as in 127.0.0.1:8080")
-	open := c.checkOpen()
-	want("listen", open == nil, "%s: %v", c.listen, open)
 }
 
 // newAPI returns the API, whose reader answers the reads.
@@ -73,18 +70,6 @@ var errOpen = errors.New("others than this machine can reach it, and there are n
 	"or listen on 127.0.0.1 behind a proxy that authenticates clients and sends Host: localhost; " +
 	"with --viewer-keys alone, behind one that passes on /v1/me/ and /widget.js only, with the browser's Host")
 
-// checkOpen refuses an address that other machines can reach without a token, as far as
-// the address itself says so. A name is resolved once the listener is open.
-func (c *config) checkOpen() error {
-	host, _, err := net.SplitHostPort(c.listen)
-	ip, noIP := netip.ParseAddr(host)
-	open := err == nil && (host == "" || noIP == nil && !ip.IsLoopback()) // the listener refuses an address that cannot be split
-	if !open || c.tokenFile != "" || c.role == roleWorkers {
-		return nil
-	}
-	return errOpen
-}
-
 // credentials are the tokens and the certificate of the API, and the keys for push services.
 type credentials struct {
 	tokens    *auth.Tokens  // nil: none are asked for
@@ -100,8 +85,11 @@ type credentials struct {
 func loadCredentials(c *config, log *slog.Logger) (*credentials, error) {
 	a := &credentials{hangups: make(chan os.Signal, 1)}
 	var errs []error
-	loaded := func(flag string, r *auth.Reloader, err error) {
-		if err != nil {
+	load := func(flag, file string, load func(file string) (*auth.Reloader, error)) {
+		if file == "" {
+			return
+		}
+		if r, err := load(file); err != nil {
 			errs = append(errs, fmt.Errorf("--%s (%s): %w", flag, settings.Variable(flag), err))
 		} else {
 			a.reloaders = append(a.reloaders, r)
@@ -110,27 +98,28 @@ func loadCredentials(c *config, log *slog.Logger) (*credentials, error) {
 	push.BeginSeries(c.push.platforms()...)
 	if c.role != roleAPI {
 		senders, err := c.push.load(context.Background(), log)
-		a.senders, a.reloaders, errs = senders, append(a.reloaders, senders.reloaders...), append(errs, err)
+		a.senders, a.reloaders, errs = senders, senders.reloaders, append(errs, err)
 	}
-	hasAPI := c.role != roleWorkers
-	if c.tokenFile != "" && (hasAPI || c.metricsListen != "") {
+	if c.role != roleWorkers {
+		load("token-file", c.tokenFile, func(file string) (r *auth.Reloader, err error) {
+			a.tokens, r, err = auth.LoadTokens(file, log)
+			return r, err
+		})
+		load("viewer-keys", c.viewers.keys, func(file string) (r *auth.Reloader, err error) {
+			a.viewers, r, err = auth.LoadViewers(file, auth.ViewerOptions{Audience: c.viewers.audience, Limit: viewerLimit}, log)
+			return r, err
+		})
+		load("tls-cert", c.tlsCert, func(file string) (r *auth.Reloader, err error) {
+			a.tls, r, err = auth.LoadCertificate(file, log)
+			return r, err
+		})
+	} else if c.tokenFile != "" && c.metricsListen != "" {
 		tokens, r, err := auth.LoadTokens(c.tokenFile, log)
-		if a.tokens = tokens; err != nil && !hasAPI {
+		if a.tokens = tokens; err != nil {
 			log.Warn("no token is accepted", "error", err)
-			a.tokens = auth.NewTokens(nil)
 		} else {
-			loaded("token-file", r, err)
+			a.reloaders = append(a.reloaders, r)
 		}
-	}
-	if c.viewers.keys != "" && hasAPI {
-		viewers, r, err := auth.LoadViewers(c.viewers.keys, auth.ViewerOptions{Audience: c.viewers.audience, Limit: viewerLimit}, log)
-		a.viewers = viewers
-		loaded("viewer-keys", r, err)
-	}
-	if c.tlsCert != "" && hasAPI {
-		config, r, err := auth.LoadCertificate(c.tlsCert, log)
-		a.tls = config
-		loaded("tls-cert", r, err)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, errors.Join(err, a.senders.closers.close())

@@ -14,34 +14,23 @@ import (
 )
 
 // auditConfig is the part about the audit.
-type auditConfig struct {
-	auditShare     float64
-	auditSweepRate int
-}
+type auditConfig struct{ auditSweepRate int }
 
 // auditShare is the share of the reads that are compared with MySQL, off their path. A comparison costs about a walk, so the audit
 // costs MySQL little at any rate of reads.
 const auditShare = 0.001
 
 func (c *auditConfig) auditFlags(f *pflag.FlagSet) {
-	c.auditShare = auditShare
 	f.Var(settings.NewNumber(&c.auditSweepRate, 50, 0, 100_000, "sets/s"), "audit-sweep-rate",
 		"how fast the audit goes through all sets and compares them with MySQL, in one process with workers at a time; 0: not at all")
 	settings.NoFlag(f, "audit-sweep-rate")
 }
 
-// newChecker returns a checker of the sets of the service.
-func (s *service) newChecker() *check.Checker {
-	return check.New(check.Options{
-		Sets: s.index, Truth: s.store, Tasks: s.queue, Reader: s.uncounted(), ActiveOnly: s.config.materialize == materializeActive,
-	})
-}
-
 // newPatrol returns the audit. A process with an API samples its reads; processes with workers share the sweep.
 func (s *service) newPatrol() *check.Patrol {
-	o := check.PatrolOptions{Checker: s.newChecker(), Members: s.store, Tasks: s.queue, Log: s.log}
+	o := check.PatrolOptions{Checker: s.checker(), Members: s.store, Tasks: s.queue, Log: s.log}
 	if s.config.role != roleWorkers {
-		o.Share = s.config.auditShare
+		o.Share = auditShare
 	}
 	if s.config.role != roleAPI {
 		o.Rate, o.LostAt = s.config.auditSweepRate, s.index.LostAt
@@ -64,16 +53,3 @@ func (n noted) Read(ctx context.Context, v contacts.Viewer, limit int) (recent.A
 	}
 	return a, err
 }
-
-// uncounted returns a reader that reads as the service does, and leaves no trace.
-func (s *service) uncounted() *recent.Reader {
-	reads := s.config.readerOptions(s.index.Settings())
-	reads.Uncounted = true
-	return recent.NewReader(s.index, s.store, noHints{}, reads)
-}
-
-// noHints is for reads that change nothing.
-type noHints struct{}
-
-func (noHints) Refill(member.ID)               {}
-func (noHints) LookAgain(member.ID, member.ID) {}

@@ -47,18 +47,20 @@ func TestBackfillBuildsWhatIsMissing(t *testing.T) {
 	m.wantSets(t, 400)
 }
 
-func TestBackfillRefuses(t *testing.T) {
+func TestBackfillAndVerifyRefuse(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 20)
 	m.backfill(t)
 	for _, test := range []struct{ args, want string }{
-		{"4711", "no such member: 4711"},
-		{"--need=5", "the sets in Redis were built with"},
-		{"--materialize=active", "want --existing"},
-		{"--cancel", "no backfill is under way"},
-		{"--cancel 7", "--cancel: takes no members"},
+		{"backfill 4711", "no such member from 4711 to 4711"},
+		{"backfill --need=5", "the sets in Redis were built with"},
+		{"backfill --materialize=active", "want --existing"},
+		{"backfill --cancel", "no backfill is under way"},
+		{"backfill --cancel 7", "--cancel: takes no members"},
+		{"verify 4711", "no such member from 4711 to 4711: want an id of the table users"},
+		{"verify --need=5", "the sets in Redis were built with"},
 	} {
-		code, out, errs := m.run(t, append([]string{"backfill"}, strings.Fields(test.args)...)...)
+		code, out, errs := m.run(t, strings.Fields(test.args)...)
 		if code != exitFailed || !strings.Contains(errs, test.want) || out != "" {
 			t.Errorf("%s: exit code %d: %s%s", test.args, code, out, errs)
 		}
@@ -73,27 +75,27 @@ func TestBackfillRefuses(t *testing.T) {
 func TestBackfillIsLeftJoinedPausedAndCancelled(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 2000)
-	c := m.spawn(t, "backfill", "--rate=200", "--progress=100ms")
-	eventually(t, "it says how far it is", func() bool { return strings.Contains(c.said(), " of 2000 members, ") && m.sets(t) > 0 })
+	c := m.spawn(t, "backfill", "--rate=100")
+	eventually(t, "it says how far it is", func() bool { return strings.Contains(c.log.String(), " of 2000 members, ") && m.sets(t) > 0 })
 	c.signal(t, syscall.SIGINT)
-	if code := c.wait(); code != exitFailed || !strings.Contains(c.said(), "the same command joins it, and --cancel ends it") {
-		t.Fatalf("exit code %d: %s", code, c.said())
+	if code := c.wait(); code != exitFailed || !strings.Contains(c.log.String(), "the same command joins it, and --cancel ends it") {
+		t.Fatalf("exit code %d: %s", code, c.log.String())
 	}
 	if code, _, errs := m.run(t, "backfill", "1-5"); code != exitFailed || !strings.Contains(errs, "a backfill is under way since") {
 		t.Errorf("another range: exit code %d: %s", code, errs)
 	}
 	before := m.sets(t)
-	c = m.spawn(t, "backfill", "--progress=100ms")
-	eventually(t, "it goes on", func() bool { return m.sets(t) > before && strings.Contains(c.said(), "joined the backfill") })
+	c = m.spawn(t, "backfill")
+	eventually(t, "it goes on", func() bool { return m.sets(t) > before && strings.Contains(c.log.String(), "joined the backfill") })
 	if code, _, errs := command(t, nil, "tasks", "pause", "backfill", "--mysql-dsn="+m.dsn); code != exitOK {
 		t.Fatal(errs)
 	}
-	eventually(t, "it says that it is paused", func() bool { return strings.Contains(c.said(), "paused: activityd tasks resume backfill") })
+	eventually(t, "it says that it is paused", func() bool { return strings.Contains(c.log.String(), "paused: activityd tasks resume backfill") })
 	if code, _, errs := m.run(t, "backfill", "--cancel"); code != exitOK || !strings.Contains(errs, "the backfill is cancelled") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
-	if code := c.wait(); code != exitFailed || m.sets(t) == 2000 || c.stdout.String() != "" || !strings.Contains(c.said(), "the backfill was cancelled, or") {
-		t.Errorf("the one that watched: exit code %d: %s", code, c.said())
+	if code := c.wait(); code != exitFailed || m.sets(t) == 2000 || c.out.String() != "" || !strings.Contains(c.log.String(), "the backfill was cancelled, or") {
+		t.Errorf("the one that watched: exit code %d: %s", code, c.log.String())
 	}
 	if code, _, errs := command(t, nil, "tasks", "resume", "backfill", "--mysql-dsn="+m.dsn); code != exitOK { // cancel left the pause as it was
 		t.Fatal(errs)
@@ -113,7 +115,7 @@ func TestBackfillOutlastsItsProcesses(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	stopped := m.spawn(t, "backfill")
-	eventually(t, "it has joined", func() bool { return strings.Contains(stopped.said(), "joined the backfill") })
+	eventually(t, "it has joined", func() bool { return strings.Contains(stopped.log.String(), "joined the backfill") })
 	stopped.signal(t, syscall.SIGSTOP)
 	out := m.backfill(t)
 	if !strings.HasPrefix(out, "2000 of 2000 members in ") {
@@ -121,8 +123,8 @@ func TestBackfillOutlastsItsProcesses(t *testing.T) {
 	}
 	m.wantSets(t, 2000)
 	stopped.signal(t, syscall.SIGCONT)
-	if code := stopped.wait(); code != exitOK && !strings.Contains(stopped.said(), "ended while this process stood still") {
-		t.Errorf("the one that hung: exit code %d: %s", code, stopped.said())
+	if code := stopped.wait(); code != exitOK && !strings.Contains(stopped.log.String(), "ended while this process stood still") {
+		t.Errorf("the one that hung: exit code %d: %s", code, stopped.log.String())
 	}
 	m.wantSets(t, 2000)
 }
@@ -135,14 +137,14 @@ func TestBackfillOutlastsItsServers(t *testing.T) {
 	c := m.spawn(t, "backfill", "--rate=300")
 	eventually(t, "some sets are built", func() bool { return m.sets(t) > 100 })
 	must(t, m.redis.Pause())
-	eventually(t, "it says so", func() bool { return strings.Contains(c.said(), "Redis") })
+	eventually(t, "it says so", func() bool { return strings.Contains(c.log.String(), "Redis") })
 	must(t, m.redis.Resume())
 	before := m.sets(t)
 	eventually(t, "it goes on", func() bool { return m.sets(t) > before })
 	must(t, db.Kill())
 	must(t, db.Restart(t.Context()))
-	if code := c.wait(); code != exitOK || !strings.HasPrefix(c.stdout.String(), "2000 of 2000 members in ") {
-		t.Fatalf("exit code %d: %s%s", code, c.stdout.String(), c.said())
+	if code := c.wait(); code != exitOK || !strings.HasPrefix(c.out.String(), "2000 of 2000 members in ") {
+		t.Fatalf("exit code %d: %s%s", code, c.out.String(), c.log.String())
 	}
 	m.wantSets(t, 2000)
 }

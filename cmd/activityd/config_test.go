@@ -2,13 +2,13 @@ package main
 
 import (
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -60,10 +60,21 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"enqueue", "receipt", "7", `"` + strings.Repeat("x", 32<<10) + `"`, dsn}, want: "JSON: has 32770 bytes: want at most 32768"},
 		{args: []string{"enqueue", strings.Repeat("x", 33), "7", dsn}, want: "want a name of 1 to 32 bytes"},
 		{args: []string{"enqueue", "upload"}, want: "want a KEY after TYPE"},
-		{args: []string{"show", "-1", dsn}, want: "unknown shorthand flag"},
-		{args: []string{"show", "1e3", dsn}, want: "MEMBER: not a member id"},
+		{args: []string{"explain", "-1", dsn}, want: "unknown shorthand flag"},
+		{args: []string{"explain", "1e3", dsn}, want: "MEMBER: not a member id"},
 		{args: []string{"reset"}, want: "--yes"},
 		{args: []string{"serve", dsn, "--listen="}, want: "--listen (ACTIVITYD_LISTEN): is empty"},
+		{args: []string{"explain", dsn}, want: "accepts 1 arg(s), received 0; want activityd explain MEMBER"},
+		{args: []string{"verify", "1", "2"}, want: "accepts at most 1 arg(s), received 2"},
+		{args: []string{"verify", dsn, "--answers", "few"}, want: `invalid argument "few" for "--answers" flag`},
+		{args: []string{"verify", dsn, "--rate=-1"}, want: "--rate: is -1"},
+		{args: []string{"verify", dsn, "--answers=2"}, want: "--answers: is 2: want 0 to 1"},
+		{args: []string{"backfill", dsn, "--rate=-1"}, want: "--rate: is -1"},
+		{args: []string{"backfill", dsn, "9-7"}, want: "MEMBER or FROM-TO: 9-7 ends before it begins"},
+		{args: []string{"backfill", dsn, "--need=0"}, want: "--need"},
+		{args: []string{"verfy"}, want: "Did you mean this?\n\tverify"},
+		{args: []string{"tasks", "nonsense"}, want: `unknown command "nonsense" for "activityd tasks"; see activityd tasks --help`},
+		{args: []string{"tasks", "list", "", dsn}, want: `"" is no task id`},
 		{args: []string{"nonsense"}, want: `unknown command "nonsense" for "activityd"`},
 	} {
 		code, out, errs := command(t, c.environ, c.args...)
@@ -86,31 +97,17 @@ func TestAllWrongValuesAreToldAtOnce(t *testing.T) {
 	}
 }
 
-// A flag wins over the environment, that over the file, and the file over the default.
-func TestWhereSettingsComeFrom(t *testing.T) {
+// The setting names some queues. The rest keep their workers.
+func TestWorkersOfQueues(t *testing.T) {
 	t.Parallel()
-	c := &config{}
-	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	c.processFlags(f)
-	c.indexFlags(f)
-	must(t, f.Parse([]string{"--need=3"}))
-	file := filepath.Join(t.TempDir(), "environment")
-	must(t, os.WriteFile(file, []byte("ACTIVITYD_NEED=30\nACTIVITYD_GRACE='30s'\nACTIVITYD_DRAIN=\"31s\"\n"), 0o600))
-	var warnings strings.Builder
-	loader := settings.Loader{Settings: allSettings(), Warnings: &warnings, Environ: []string{
-		"ACTIVITYD_NEED=20", "ACTIVITYD_GRACE=2s", "ACTIVITYD_WORKERS=default=7,fan_out=0", "NEED=99", "ACTIVITYD_TEST_X=1", "ACTIVITYD_WALKS=s3cret",
-	}}
-	must(t, loader.Load(f, file))
-	if c.need != 3 || c.grace != 2*time.Second || c.drain != 31*time.Second {
-		t.Errorf("need %d, grace %v, drain %v", c.need, c.grace, c.drain)
-	}
-	if got, want := warnings.String(), "activityd: ACTIVITYD_WALKS has no effect: there is no such setting\n"; got != want {
-		t.Errorf("warned %q, want %q", got, want)
-	}
+	c, _ := parseServe(t, "ACTIVITYD_WORKERS=default=7,fan_out=0,mail=1")
+	want := map[string]int{"default": 7, "fan_out": 0, "fan_out_again": 1, "refill": 2, "backfill": 3, "check": 1, "push": 32, "push_deliver": 32, "push_urgent": 8, "mail": 1}
+	got := make(map[string]int)
 	for _, w := range c.poolOptions().Workers {
-		if want := map[string]int{"default": 7, "fan_out": 0, "fan_out_again": 1, "refill": 2, "backfill": 3, "check": 1, "push": 32, "push_deliver": 32, "push_urgent": 8}[w.Queue]; w.Count != want {
-			t.Errorf("workers of %s: %d, want %d", w.Queue, w.Count, want)
-		}
+		got[w.Queue] = w.Count
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 
@@ -137,11 +134,6 @@ func TestCommandsReadTheFile(t *testing.T) {
 	if out := succeed(t, "tasks", "--config=/no/file"); out == "" {
 		t.Error("a command without settings does not need it")
 	}
-	must(t, os.WriteFile(file, []byte("ACTIVITYD_MYSQL_DNS='s3cret'\n"), 0o600))
-	code, _, errs := command(t, nil, "tasks", "list", "--config="+file)
-	if want := file + ":1: there is no setting ACTIVITYD_MYSQL_DNS: docs/settings.md has the names\n"; code != 1 || !strings.HasSuffix(errs, want) {
-		t.Errorf("exit code %d, %q, want %q", code, errs, want)
-	}
 }
 
 // The help of serve fits a page.
@@ -163,22 +155,5 @@ func TestHelpNamesTheVariableOfEverySetting(t *testing.T) {
 				t.Errorf("%s --help names %s: %v, want %v", cmd.Name(), settings.Variable(f.Name), !isSetting, isSetting)
 			}
 		})
-	}
-}
-
-func TestRedisURLs(t *testing.T) {
-	t.Parallel()
-	for _, url := range []string{
-		"redis://127.0.0.1:6379/0", "rediss://user:password@host:6380/1", "unix:///run/redis.sock",
-		"redis+sentinel://host:26379/0?master_name=index&addr=other:26379", "redis+cluster://host:6379?addr=other:6379",
-	} {
-		client, err := openRedis(url)
-		if err != nil {
-			t.Errorf("%s: %v", url, err)
-			continue
-		}
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
 	}
 }

@@ -25,22 +25,15 @@ func TestARedisWithoutTheDatabaseIsRefused(t *testing.T) {
 	for _, url := range []string{plain + "?db=99", cluster + "?db=1"} {
 		for _, args := range [][]string{
 			{"serve", dsn, "--listen=127.0.0.1:0", "--metrics-listen="},
-			{"serve", dsn, "--role=workers", "--metrics-listen="},
-			{"backfill", dsn},
 			{"verify", dsn},
 			{"reset", "--yes"},
 		} {
 			isRefused := func(err error) bool { return errors.Is(err, index.ErrNoDatabase) }
 			said, err := refusedAtTheStart(t, isRefused, append(args, "--redis-url="+url)...)
-			if !isRefused(err) || !strings.HasPrefix(err.Error(), "--redis-url (ACTIVITYD_REDIS_URL): ") || exitCode(err) != exitFailed {
+			if !isRefused(err) || !strings.HasPrefix(err.Error(), "--redis-url (ACTIVITYD_REDIS_URL): ") {
 				t.Errorf("%v on %s: %v\n%s", args, url, err, said)
 			}
 		}
-	}
-	for _, url := range []string{"redis+cluster://host", "redis+cluster://host/", "redis+cluster://host/0", "redis+cluster://host/0?addr=other:6379"} {
-		client, err := openRedis(url)
-		must(t, err)
-		must(t, client.Close())
 	}
 }
 
@@ -50,7 +43,7 @@ func refusedAtTheStart(t *testing.T, isRefused func(error) bool, args ...string)
 	t.Helper()
 	for try := 0; try < 3 && !isRefused(err); try++ {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // else it would wait for ever
-		var out, errs *notes
+		var out, errs *safeLog
 		out, errs, err = fed(ctx, nil, args...)
 		cancel()
 		said = out.String() + errs.String()
@@ -62,7 +55,11 @@ func refusedAtTheStart(t *testing.T, isRefused func(error) bool, args ...string)
 func TestSeveralRedis(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]time.Duration{
-		"redis+cluster://host":                                      time.Second,
+		"redis://127.0.0.1:6379/0":                                  5 * time.Second,
+		"rediss://user:password@host:6380/1":                        5 * time.Second,
+		"unix:///run/redis.sock":                                    5 * time.Second,
+		"redis+cluster://host/":                                     time.Second,
+		"redis+cluster://host/0?addr=other:6379":                    time.Second,
 		"redis+cluster://host?dial_timeout=3s":                      3 * time.Second,
 		"redis+sentinel://host/0?master_name=name":                  time.Second,
 		"redis+sentinel://host/0?master_name=name&dial_timeout=3s":  3 * time.Second,

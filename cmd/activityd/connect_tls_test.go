@@ -1,9 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -48,26 +45,21 @@ func only(t *testing.T, client *redis.Client, user, password string) {
 }
 
 // list runs activityd once show in a process that trusts the authority.
-func (s secured) list(t *testing.T, url string) (said string, err error) {
+func (s secured) list(t *testing.T, url string) (said string, code int) {
 	t.Helper()
-	self, err := os.Executable()
-	must(t, err)
-	cmd := exec.CommandContext(t.Context(), self, "once", "show", "--redis-url", url)
-	cmd.Env = append(os.Environ(), asProgram+"=1", "SSL_CERT_FILE="+s.File)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err = cmd.Run()
-	return out.String(), err
+	p := spawn(t, []string{"SSL_CERT_FILE=" + s.File}, "once", "show", "--redis-url", url)
+	code = p.wait()
+	return p.out.String() + p.log.String(), code
 }
 
 // check wants a URL to work as it is, and to fail when a part of wrong replaces the right part.
 func (s secured) check(t *testing.T, url string, wrong ...[2]string) {
 	t.Helper()
-	if said, err := s.list(t, url); err != nil || said != "no name has a state\n" {
-		t.Errorf("%s: %v: %s", url, err, said)
+	if said, code := s.list(t, url); code != exitOK || said != "no name has a state\n" {
+		t.Errorf("%s: exit code %d: %s", url, code, said)
 	}
 	for _, w := range wrong {
-		if said, err := s.list(t, strings.Replace(url, w[0], w[1], 1)); err == nil {
+		if said, code := s.list(t, strings.Replace(url, w[0], w[1], 1)); code == exitOK {
 			t.Errorf("with %q instead of %q: %s", w[1], w[0], said)
 		}
 	}

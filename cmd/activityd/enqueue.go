@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,7 +30,6 @@ type enqueueOptions struct {
 	queue    string
 	priority int
 	delay    time.Duration
-	progress time.Duration
 }
 
 func newEnqueue() *cobra.Command {
@@ -37,16 +37,11 @@ func newEnqueue() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "enqueue {TYPE MEMBER [CONTACT | EVENT] | TYPE KEY [JSON] | -}",
 		Short: "Enqueue one task, or many from standard input",
-		Long: "Enqueue one task and print its id, once it is committed.\n\n" +
-			"TYPE is " + tasks.Usage() + ".\n" +
-			"Any other is a type of your own, whose workers are yours, too: KEY is what it is about, a number or\n" +
-			"a name, and JSON its arguments. It goes to the queue that --queue names; in one of activityd's own\n" +
-			"it would be buried by activityd serve.\n\n" +
-			"With -, read tasks from standard input, one JSON object a line as POST /v1/tasks takes\n" +
-			"them, and commit them in batches of up to 1000 lines. Blank lines are skipped. A line that is no\n" +
-			"task stops it before anything of its batch is written, and so does a MySQL that is away; the error\n" +
-			"names the line to go on with (tail -n +LINE). Doing a line twice does no harm, but for notify\n" +
-			"without an id in its event, which may be another event.",
+		Long: "Enqueue one task and print its id, once it is committed. TYPE is " + tasks.Usage() + ".\n" +
+			"Any other is a type of your own, for workers of your own: KEY is what it is about, a number or a name,\n" +
+			"and JSON its arguments; --queue names the queue.\n" +
+			"With -, read tasks from standard input, one JSON object a line as POST /v1/tasks takes them, and commit\n" +
+			"them in batches. An error names the line to go on with; a line that is done twice does no harm.",
 		Example: "  activityd enqueue add_contact 12345 98765\n  activityd enqueue --priority -10 upload 98765\n" +
 			"  activityd enqueue notify 98765 '{\"id\":\"upload-901\",\"type\":\"upload\",\"object\":\"photo:901\"}'\n" +
 			"  activityd enqueue --queue mails receipt order/7 '{\"total\":12}'\n" +
@@ -62,32 +57,42 @@ func newEnqueue() *cobra.Command {
 		},
 		ValidArgs: append(tasks.Produced(), "-"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.validate(); err != nil {
+			const maxDelay = 3650 * 24 * time.Hour
+			if len(o.queue) > queue.MaxQueueName {
+				return fmt.Errorf("--queue: is %q: want at most %d bytes", o.queue, queue.MaxQueueName)
+			}
+			if err := errors.Join(within("delay", o.delay, 0, maxDelay), within("priority", o.priority, math.MinInt16, math.MaxInt16)); err != nil {
 				return err
 			}
 			if len(args) == 1 {
-				return enqueueLines(cmd, c, o)
+				return withTables(cmd, c, func(ctx context.Context, _ *sql.DB, q *queue.Queue) error {
+					return o.enqueueLines(ctx, q, cmd.InOrStdin(), cmd.OutOrStdout())
+				})
 			}
-			return enqueueOne(cmd, c, o, args)
+			task, err := parseTask(args)
+			if err == nil {
+				task = o.apply(task)
+				err = checkOwn(task)
+			}
+			if err != nil {
+				return err
+			}
+			return withTables(cmd, c, func(ctx context.Context, _ *sql.DB, q *queue.Queue) error {
+				ids, err := q.Enqueue(ctx, []queue.New{task})
+				if err == nil {
+					_, err = fmt.Fprintln(cmd.OutOrStdout(), ids[0])
+				}
+				return err
+			})
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.queue, "queue", "", "the `queue` instead of that of the type")
 	f.IntVar(&o.priority, "priority", queue.Normal, "the lower, the sooner: -32768 to 32767; 0: -10 for urgent events")
 	f.DurationVar(&o.delay, "delay", 0, "how long the tasks wait, unless the same is enqueued without a delay")
-	progressFlag(f, &o.progress)
 	c.mysqlFlags(f)
 	c.notifyFlag(f)
-	completeFlag(cmd, "queue", knownQueues())
 	return cmd
-}
-
-// validate returns an error for a value that cannot be, named by its flag.
-func (o *enqueueOptions) validate() error {
-	if len(o.queue) > queue.MaxQueueName {
-		return fmt.Errorf("--queue: is %q: want at most %d bytes", o.queue, queue.MaxQueueName)
-	}
-	return errors.Join(within("delay", o.delay, 0, maxDelay), within("priority", o.priority, math.MinInt16, math.MaxInt16))
 }
 
 // apply returns a task with the flags that apply to all tasks.
@@ -158,26 +163,7 @@ func checkOwn(n queue.New) error {
 		n.Kind, strings.Join(tasks.Produced(), ", "), name)
 }
 
-func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string) error {
-	task, err := parseTask(args)
-	if err != nil {
-		return err
-	}
-	task = o.apply(task)
-	if err := checkOwn(task); err != nil {
-		return err
-	}
-	return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
-		ids, err := q.Enqueue(ctx, []queue.New{task})
-		if err == nil {
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), ids[0])
-		}
-		return err
-	})
-}
-
 const (
-	maxDelay       = 3650 * 24 * time.Hour
 	maxLine        = 64 << 10         // bytes: an event for 1,000 members has about 30,000
 	enqueueBatch   = 1000             // lines in a transaction
 	enqueueTimeout = 30 * time.Second // of a transaction
@@ -186,96 +172,97 @@ const (
 // errSignalled is returned for the signal that ended the context.
 var errSignalled = errors.New("stopped by a signal")
 
-// batch holds the tasks of consecutive lines.
-type batch struct {
-	tasks []queue.New
-	next  int   // the line behind them
-	err   error // why the next line is no task, or cannot be read
+// line is a line of the input.
+type line struct {
+	task  queue.New
+	blank bool
+	err   error // why it is no task, or cannot be read: the last line
 }
 
-// readBatches sends the tasks of the lines in batches. A batch is full, or ends where the input pauses. It ends with
-// the input, with a bad line, or with ctx.
-func readBatches(ctx context.Context, in io.Reader, to chan<- batch) {
+// readLines sends the lines of the input until it ends, a line is wrong, or ctx ends.
+func readLines(ctx context.Context, in io.Reader, to chan<- line) {
 	defer close(to)
-	r := bufio.NewReaderSize(in, maxLine)
-	b := batch{next: 1}
-	for more := true; more; {
-		text, err := r.ReadSlice('\n')
-		text = bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\ufeff")))
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			b.err = fmt.Errorf("the line has more than %d bytes, and no task has", maxLine)
-		case err != nil && !errors.Is(err, io.EOF):
-			b.err = fmt.Errorf("read the input: %w", err)
-		case len(text) > 0:
-			var task queue.New
-			if task, b.err = tasks.ParseLine(text); b.err == nil {
-				b.tasks = append(b.tasks, task)
-			}
-		}
-		if b.err == nil {
-			b.next++
-		}
-		if more = err == nil && b.err == nil; more && len(b.tasks) < enqueueBatch && r.Buffered() > 0 {
-			continue
-		}
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, maxLine)
+	send := func(l line) (more bool) {
 		select {
-		case to <- b:
+		case to <- l:
+			return l.err == nil
 		case <-ctx.Done():
+			return false
+		}
+	}
+	for lines.Scan() {
+		l := line{blank: true}
+		if text := bytes.TrimSpace(bytes.TrimPrefix(lines.Bytes(), []byte("\ufeff"))); len(text) > 0 {
+			l.blank = false
+			l.task, l.err = tasks.ParseLine(text)
+		}
+		if !send(l) {
 			return
 		}
-		b.tasks = nil
+	}
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		send(line{err: fmt.Errorf("the line has more than %d bytes, and no task has", maxLine)})
+	case err != nil:
+		send(line{err: fmt.Errorf("read the input: %w", err)})
 	}
 }
 
-// enqueueLines enqueues the tasks of standard input. Reading cannot be interrupted, as a terminal or a pipe may say nothing for
-// hours; so a goroutine reads.
-func enqueueLines(cmd *cobra.Command, c *config, o *enqueueOptions) error {
-	return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		batches := make(chan batch)
-		go readBatches(ctx, cmd.InOrStdin(), batches)
-		p := newProgress(cmd.ErrOrStderr(), o.progress, "tasks")
-		enqueued, next := 0, 1
-		for {
-			p.moved(int64(enqueued), -1, "")
-			var b batch
-			var err error
-			select {
-			case b = <-batches:
-			case <-ctx.Done():
-			}
+// enqueueLines enqueues the tasks of an input, in batches that are full, or end where the input pauses. Reading cannot be
+// interrupted, as a terminal or a pipe may say nothing for hours; so a goroutine reads.
+func (o *enqueueOptions) enqueueLines(ctx context.Context, q *queue.Queue, in io.Reader, out io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lines := make(chan line, enqueueBatch)
+	go readLines(ctx, in, lines)
+	enqueued, next := 0, 1
+	for {
+		batch, taken, more, err := o.takeBatch(ctx, lines)
+		if err != nil && !errors.Is(err, errSignalled) {
+			err = fmt.Errorf("line %d: %w", next+taken, err)
+		} else if err == nil && len(batch) > 0 {
+			err = enqueueWhole(ctx, q, batch)
+		}
+		if err != nil {
+			return fmt.Errorf("%w\n%d tasks were enqueued; go on with line %d: tail -n +%d", err, enqueued, next, next)
+		}
+		enqueued, next = enqueued+len(batch), next+taken
+		if !more {
+			_, err := fmt.Fprintf(out, "enqueued %d tasks\n", enqueued)
+			return err
+		}
+	}
+}
+
+// takeBatch returns the tasks of the next lines, and how many lines it took. It waits for the first. more is false at the end.
+func (o *enqueueOptions) takeBatch(ctx context.Context, lines <-chan line) (batch []queue.New, taken int, more bool, err error) {
+	for ; taken < enqueueBatch && (taken == 0 || len(lines) > 0); taken++ {
+		select {
+		case <-ctx.Done():
+			return nil, 0, false, errSignalled
+		case l, ok := <-lines:
 			switch {
 			case ctx.Err() != nil:
-				err = errSignalled
-			case b.err != nil:
-				err = fmt.Errorf("line %d: %w", b.next, b.err)
-			case b.next == 0: // the end of the input
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "enqueued %d tasks\n", enqueued)
-				return err
-			default:
-				err = enqueueBatchOf(ctx, q, o, b.tasks)
+				return nil, 0, false, errSignalled
+			case !ok:
+				return batch, taken, false, nil
+			case l.err != nil:
+				return nil, taken, false, l.err
+			case !l.blank:
+				batch = append(batch, o.apply(l.task))
 			}
-			if err != nil {
-				return fmt.Errorf("%w\n%d tasks were enqueued; go on with line %d: tail -n +%d", err, enqueued, next, next)
-			}
-			enqueued, next = enqueued+len(b.tasks), b.next
 		}
-	})
+	}
+	return batch, taken, true, nil
 }
 
-// enqueueBatchOf enqueues tasks in a transaction. A signal does not cut it off, so that the printed number of tasks is
+// enqueueWhole enqueues tasks in a transaction. A signal does not cut it off, so that the printed number of tasks is
 // true.
-func enqueueBatchOf(ctx context.Context, q *queue.Queue, o *enqueueOptions, list []queue.New) error {
-	if len(list) == 0 {
-		return nil
-	}
+func enqueueWhole(ctx context.Context, q *queue.Queue, batch []queue.New) error {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout)
 	defer cancel()
-	for i, task := range list {
-		list[i] = o.apply(task)
-	}
-	_, err := q.Enqueue(bounded, list)
+	_, err := q.Enqueue(bounded, batch)
 	return err
 }

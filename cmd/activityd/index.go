@@ -1,18 +1,11 @@
 package main
 
 import (
-	"context"
-	"database/sql"
-	"errors"
-	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/settings"
 )
 
@@ -52,51 +45,4 @@ func (c *indexConfig) indexOptions() (index.Options, error) {
 		o.SetLife = c.setLife
 	}
 	return o, err
-}
-
-func (c *indexConfig) readerOptions(s index.Settings) recent.Options {
-	return recent.Options{Min: s.Min}
-}
-
-// databaseID is the id of the database, from when it was read.
-type databaseID struct {
-	db    *sql.DB
-	known atomic.Pointer[string]
-}
-
-// get returns the id, or "" while it is not known.
-func (d *databaseID) get() string {
-	if id := d.known.Load(); id != nil {
-		return *id
-	}
-	return ""
-}
-
-// read reads the id unless it is known, and takes 5 s at most.
-func (d *databaseID) read(ctx context.Context) error {
-	if d.known.Load() != nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	id, err := schema.DatabaseID(ctx, d.db)
-	if err == nil {
-		d.known.Store(&id)
-	}
-	return err
-}
-
-// isRedisRefusal reports whether waiting does not mend an error of [index.Index.Check]: sets of another database or of
-// other settings, a database that Redis does not have, a Redis that hides its run.
-func isRedisRefusal(err error) bool {
-	return errors.Is(err, index.ErrSettings) || errors.Is(err, index.ErrNoDatabase) || errors.Is(err, index.ErrHidden)
-}
-
-// namedRedis names the flag that an error of the index is due to.
-func namedRedis(err error) error {
-	if errors.Is(err, index.ErrNoDatabase) {
-		return fmt.Errorf("--redis-url (%s): %w: want a number that the server has, as in redis://host:6379/0; a cluster has 0 only, and its URL is redis+cluster://host:6379",
-			settings.Variable("redis-url"), err)
-	}
-	return err
 }

@@ -41,18 +41,24 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 		defer stop()
 		defer context.AfterFunc(notified, func() {
 			time.AfterFunc(sameSignal, stop) // the next signal has its default effect
-			_, _ = fmt.Fprintf(stderr, "activityd: %v: finishing what is under way; once more to stop at once\n", context.Cause(notified))
+			sayf(stderr, "activityd: %v: finishing what is under way; once more to stop at once", context.Cause(notified))
 		})()
 		ctx = notified
 	}
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil && !errors.Is(err, errSilent) {
-		_, _ = fmt.Fprintf(stderr, "activityd: %v\n", err)
+		sayf(stderr, "activityd: %v", err)
 	}
-	if _, ok := errors.AsType[*exitError](err); err != nil && !ok && isWrapper(cmd) {
+	own, isOwn := errors.AsType[*exitError](err)
+	switch {
+	case err == nil:
+		return exitOK
+	case isOwn:
+		return own.code
+	case isWrapper(cmd):
 		return exitOwn
 	}
-	return exitCode(err)
+	return exitFailed
 }
 
 // wrapper is the annotation of a command that runs a command of another program: it looks after signals itself, and its
@@ -86,46 +92,31 @@ var errSilent = errors.New("nothing to say")
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
-// exitCode returns the exit code of an error.
-func exitCode(err error) int {
-	if err == nil {
-		return exitOK
-	}
-	if own, ok := errors.AsType[*exitError](err); ok {
-		return own.code
-	}
-	return exitFailed
-}
-
 // newRoot returns the command with its sub-commands.
 func newRoot(environ []string, stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "activityd",
 		Short: "The newest photos of the contact who was active last, at a cost that does not grow",
 		Long: "activityd keeps, beside a photo site's MySQL, an index in Redis of each member's most\n" +
-			"recently active contacts, and answers from both what the homepage shows.\n\n" +
-			"Settings come from flags, from the environment, or from the file of --config, for all commands:\n" +
-			"--mysql-dsn is ACTIVITYD_MYSQL_DSN, and so on. A flag wins over the environment, and that over the\n" +
-			"file, which has lines such as ACTIVITYD_NEED='20'. Some settings have no flag: the page\n" +
-			"settings.md of the documentation has all of them.",
+			"recently active contacts, and answers from both what the homepage shows.\n" +
+			"Settings come from flags, from the environment (--mysql-dsn is ACTIVITYD_MYSQL_DSN), or from the\n" +
+			"file of --config, with lines such as ACTIVITYD_NEED='20'; a flag wins over the environment, and that\n" +
+			"over the file. Some have no flag: docs/settings.md has all, and docs/commands.md the commands.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version(),
 	}
-	all := allSettings()
-	file := ""
+	all, file := allSettings(), ""
 	root.PersistentFlags().StringVar(&file, "config", "", "`file` of settings, with lines ACTIVITYD_NAME='value' ["+settings.FileVariable+"]")
 	loader := settings.Loader{Settings: all, Environ: environ, Others: onceVariables(), Warnings: stderr}
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return loader.Load(cmd.Flags(), file) }
-	root.AddCommand(newServe(), newToken(), newSchema(), newEnqueue(), newTasks(), newBroadcast(), newShow(), newExplain(), newVerify(), newBackfill(), newReset(), newOnce(environ), newWatchdog(), newPush())
+	root.AddCommand(newServe(), newToken(), newSchema(), newEnqueue(), newTasks(), newBroadcast(), newExplain(), newVerify(),
+		newBackfill(), newReset(), newOnce(environ), newWatchdog(), newPush())
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
-	completeFile(root, "config")
-	describeFlags(root, all)
 	root.SetFlagErrorFunc(withUsage)
-	explainArguments(root)
+	finish(root, all)
 	return root
 }
 
@@ -139,13 +130,18 @@ func newGroup(name, short, long, example string, commands ...*cobra.Command) *co
 	return cmd
 }
 
-// explainArguments has the errors about arguments name those that are wanted.
-func explainArguments(cmd *cobra.Command) {
+// finish has the help of each setting name its variable, and the errors about arguments name those that are wanted.
+func finish(cmd *cobra.Command, all *pflag.FlagSet) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error { return withUsage(cmd, check(cmd, args)) }
 	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if all.Lookup(f.Name) != nil {
+			f.Usage += " [" + settings.Variable(f.Name) + "]"
+		}
+	})
 	for _, sub := range cmd.Commands() {
-		explainArguments(sub)
+		finish(sub, all)
 	}
 }
 
@@ -166,36 +162,4 @@ func within[T cmp.Ordered](flag string, value, least, most T) error {
 		return fmt.Errorf("--%s: is %v: want %v to %v", flag, value, least, most)
 	}
 	return nil
-}
-
-// describeFlags adds to the help of each setting the variable that sets it, and has
-// shells complete words and the names of files.
-func describeFlags(parent *cobra.Command, all *pflag.FlagSet) {
-	for _, cmd := range parent.Commands() {
-		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			if all.Lookup(f.Name) != nil {
-				f.Usage += " [" + settings.Variable(f.Name) + "]"
-			}
-			if c, ok := f.Value.(settings.Choice); ok {
-				completeFlag(cmd, f.Name, c.Words)
-			} else if kind, _ := pflag.UnquoteUsage(f); kind == "file" {
-				completeFile(cmd, f.Name)
-			}
-		})
-		describeFlags(cmd, all)
-	}
-}
-
-// completeFile has shells complete the names of files for a flag.
-func completeFile(cmd *cobra.Command, flag string) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)) // there is this flag
-}
-
-// completeFlag has shells complete the words of a flag.
-func completeFlag[S ~string](cmd *cobra.Command, flag string, words []S) {
-	list := make([]cobra.Completion, len(words))
-	for i, word := range words {
-		list[i] = string(word)
-	}
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)) // there is this flag
 }

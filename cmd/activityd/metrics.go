@@ -9,10 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/activityd/activityd/internal/console"
-	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics"
 	"github.com/activityd/activityd/internal/push"
-	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/once"
@@ -49,13 +47,6 @@ func (s *service) listenMetrics(ctx context.Context) error {
 func (s *service) console(knows func(string) bool) http.Handler {
 	return console.New(console.Options{
 		Queue: s.queueOn(s.requests), Push: push.NewMySQL(s.requests), Tokens: s.credentials.tokens,
-		Log: s.log, Kinds: tasks.Kinds().Names(), Knows: knows,
-		Explain: func(ctx context.Context, id member.ID) (recent.Explanation, error) {
-			a, answer, err := s.explain(ctx, id, defaultExplained)
-			if err != nil {
-				return recent.Explanation{}, err
-			}
-			return a.Explanation(id, answer.Behind), nil
-		},
+		Log: s.log, Kinds: tasks.Kinds().Names(), Knows: knows, Explain: s.explain,
 	})
 }

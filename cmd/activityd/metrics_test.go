@@ -4,8 +4,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -25,35 +23,12 @@ func page(t *testing.T, url string) (status int, body string) {
 	return response.StatusCode, string(all)
 }
 
-// startObserved starts a server that listens for metrics, and returns where. It is a
-// process of its own, as counters belong to the process.
-func startObserved(t *testing.T, log *safeLog, mysqlDSN, redisURL string, given ...string) (url string) {
-	t.Helper()
-	self, err := os.Executable()
-	must(t, err)
-	environ, flags := settingsOf(given)
-	cmd := exec.CommandContext(t.Context(), self, append([]string{
-		"serve", "--mysql-dsn=" + mysqlDSN, "--redis-url=" + redisURL, "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--poll=20ms",
-	}, flags...)...)
-	cmd.Env, cmd.Stderr = append(append(os.Environ(), asProgram+"=1"), environ...), log
-	must(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Wait() }) // the end of the test kills it
-	eventually(t, "it listens for metrics", func() bool {
-		for _, line := range log.lines("listening for metrics") {
-			_, address, _ := strings.Cut(line, "address=")
-			url = "http://" + strings.TrimSpace(address)
-		}
-		return url != ""
-	})
-	return url
-}
-
 // The metrics count real events in the right place: a change, its task, the set, and a read by a second process.
 func TestMetricsOfTheWhole(t *testing.T) {
 	t.Parallel()
 	r := startAll(t, "--role=api")
-	workers := startObserved(t, &safeLog{}, r.config.mysqlDSN, r.config.redisURL, "--role=workers", "ACTIVITYD_AUDIT_SWEEP_RATE=0") // whose task is always there
-	front := startObserved(t, &safeLog{}, r.config.mysqlDSN, r.config.redisURL, "--role=api")
+	workers := spawnServe(t, r.config.mysqlDSN, r.config.redisURL, "--role=workers", "ACTIVITYD_AUDIT_SWEEP_RATE=0").metrics // whose task is always there
+	front := spawnServe(t, r.config.mysqlDSN, r.config.redisURL, "--role=api").metrics
 	r.makeSite(t, 2)
 	must(t, r.site.SetContact(t.Context(), 1, member.ID(101), site.Grant{}))
 	r.awaitTasks(t)
@@ -96,7 +71,7 @@ func TestTheConsoleAsksForAToken(t *testing.T) {
 	mysqlDSN, redisURL := servertest.MySQLDSN(t), servertest.Redis(t).URL()
 	file, _ := newTokenFile(t, "ann", "inspect")
 	for _, role := range []string{"--role=api", "--role=workers"} {
-		operators := startObserved(t, &safeLog{}, mysqlDSN, redisURL, role, "--token-file="+file)
+		operators := spawnServe(t, mysqlDSN, redisURL, role, "--token-file="+file).metrics
 		if status, body := page(t, operators+"/console/tasks"); status != http.StatusUnauthorized || !strings.Contains(body, `name="token"`) {
 			t.Errorf("%s: status %d\n%s", role, status, body)
 		}
@@ -109,7 +84,7 @@ func TestTheConsoleAsksForAToken(t *testing.T) {
 func TestATakenPortForMetricsIsAnErrorAtTheStart(t *testing.T) {
 	t.Parallel()
 	mysqlDSN, redisURL := servertest.MySQLDSN(t), servertest.Redis(t).URL()
-	url := startObserved(t, &safeLog{}, mysqlDSN, redisURL)
+	url := spawnServe(t, mysqlDSN, redisURL).metrics
 	for _, role := range []string{"--role=all", "--role=workers"} {
 		c := configFor(t, mysqlDSN, redisURL, role, "--metrics-listen="+strings.TrimPrefix(url, "http://"))
 		s, err := openService(c, slog.New(slog.DiscardHandler))

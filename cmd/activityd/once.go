@@ -42,48 +42,9 @@ func onceVariables() []string {
 	return []string{oncerun.AttemptVariable, oncerun.LastAttemptVariable, oncerun.FenceVariable}
 }
 
-const onceHelp = `Run a command on one of any number of hosts that call this at the same time, like flock(1) for a
-fleet. One host runs it at a time. When it fails, or its host dies, one of those that wait runs it
-again, at most --attempts times in all; how often it may fail is counted for the NAME, not for the
-host. When it has succeeded, all the others end, and for --keep none runs it again: choose a --keep
-that is longer than the clocks and starts of the hosts may differ, and shorter than the interval.
-
-NAME is 1 to 200 of the characters A-Z a-z 0-9 . _ : / @ + = -
-The command inherits standard input, unless that is a terminal, output and error. It finds none of
-activityd's secrets, but
-  ACTIVITYD_ATTEMPT       the number of the attempt, from 1 on
-  ACTIVITYD_LAST_ATTEMPT  1 in the last attempt, else 0
-  ACTIVITYD_FENCE         a number that is higher in every attempt: let what the command writes to
-                          refuse a lower one than it has seen, and no paused process does harm
-
-The command has a process group of its own. INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are passed on to
-it. After one of the first four there is no further attempt here, and the one that was under way does
-not count, unless the command succeeds. The group is sent TERM, and then KILL, when its lease is lost,
-after --timeout, and to end what a command that failed leaves in the background. A second process, the
-watchdog, kills the group when activityd itself is stopped or killed.
-
-All hosts need the same store: a database, or a Redis, which loses its locks with its data. With both,
---redis-url begins the next attempt within milliseconds. docs/once.md says more.
-
-Exit codes:
-  0         the command has succeeded, here or on another host
-  N         it has succeeded elsewhere, with --exit-code-done=N
-  122       another host runs it, with --no-wait, or still after --wait
-  123       all attempts failed, the last one on another host, or before
-  124       the command was ended: the lease was lost, or --timeout has passed in the last attempt
-  125       activityd failed: bad flags, a store that is away for 5 s, a success that could not be recorded
-  126, 127  the command cannot be run; there is no such command
-  128+n     signal n ended the waiting, or the command
-  else      that of the command, which failed in the last attempt, or after such a signal`
-
 const onceExample = `  activityd once --attempts 3 import/2026-07 -- ./import --month 2026-07
-  activityd once show
   activityd once show digest || echo "not done: $?"
-  activityd once forget digest
-
-  A line of /etc/cron.d/digest, the same on every host; the page once.md of the documentation has a systemd timer:
-
-    7 4 * * *  deploy  /usr/local/bin/activityd once --config /etc/activityd/environment --quiet --keep 12h digest -- /usr/local/bin/send-digest --all`
+  7 4 * * *  deploy  activityd once --config /etc/activityd/environment --quiet --keep 12h digest -- send-digest --all   # of cron, on all hosts`
 
 // The choices of --store.
 const (
@@ -171,9 +132,13 @@ const ownNames = "activityd/"
 func newOnce(environ []string) *cobra.Command {
 	c, o := &onceConfig{}, &onceFlags{}
 	cmd := &cobra.Command{
-		Use:         "once [flags] NAME -- COMMAND [ARG...]",
-		Short:       "Run a command on one of many hosts, again if it fails, and not again when it is done",
-		Long:        onceHelp,
+		Use:   "once [flags] NAME -- COMMAND [ARG...]",
+		Short: "Run a command on one of many hosts, again if it fails, and not again when it is done",
+		Long: "Run a command on one of any number of hosts that call this at the same time, like flock(1) for a fleet. When\n" +
+			"it fails, or its host dies, one of those that wait runs it again, at most --attempts times in all. When it has\n" +
+			"succeeded, all the others end, and for --keep none runs it again. All hosts need the same store. NAME is 1 to\n" +
+			"200 of the characters A-Z a-z 0-9 . _ : / @ + = -. The page docs/once.md has the exit codes, and all that the\n" +
+			"command is given: variables, signals, a process group of its own, and a watchdog.",
 		Example:     onceExample,
 		Annotations: map[string]string{wrapper: ""},
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -181,12 +146,6 @@ func newOnce(environ []string) *cobra.Command {
 				return errors.New("want NAME -- COMMAND [ARG...], as in: activityd once digest -- send-digest --all")
 			}
 			return nil
-		},
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			if len(args) == 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return nil, cobra.ShellCompDirectiveDefault // the command and its arguments
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.key.Name = args[0]

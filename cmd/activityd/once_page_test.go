@@ -104,10 +104,4 @@ func TestTheFencesAreRaisedByTheLetter(t *testing.T) {
 	if after, err := schema.DatabaseID(t.Context(), db); err != nil || after != id {
 		t.Errorf("the id of the database is %s, %v, and was %s", after, err, id)
 	}
-	execOn(t, db, []string{"TRUNCATE TABLE once_keys"})
-	began := uint64(time.Now().Add(day).Unix())
-	execOn(t, db, pageSQL(t, "docs/once.md")["raise_fences"])
-	if fence := acquire("here", "d"); fence < began*1000 {
-		t.Errorf("in an empty table: fence %d, want it a day ahead", fence)
-	}
 }

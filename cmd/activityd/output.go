@@ -10,37 +10,18 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/inspect"
-	"github.com/activityd/activityd/internal/settings"
 )
 
-// The choices of --output.
-const (
-	outputTable = "table"
-	outputJSON  = "json"
-)
-
-const outputHelp = "\n\nWith --output=json every object is one line; ids are strings, times are RFC 3339 in UTC with\n" +
-	"milliseconds, and fields without a value are left out."
-
-func outputFlag(f *pflag.FlagSet, output *string) {
-	f.VarP(settings.NewChoice(output, outputTable, outputJSON), "output", "o", "form of the output")
+func jsonFlag(f *pflag.FlagSet, asJSON *bool) {
+	f.BoolVar(asJSON, "json", false, "a JSON object a line: ids are strings, times are RFC 3339, and what has no value is left out")
 }
 
-// newLineEncoder returns an encoder of a JSON object a line, for programs and terminals: it leaves <, > and & alone.
-func newLineEncoder(w io.Writer) *json.Encoder {
+// printJSON writes objects as lines, for programs and terminals: it leaves <, > and & alone.
+func printJSON(w io.Writer, objects ...any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	return e
-}
-
-// printList writes a list as lines of JSON, or as a table.
-func printList[T, J any](w io.Writer, output string, list []T, toJSON func(T) J, toTable func([]T) inspect.Table) error {
-	if output != outputJSON {
-		return printTable(w, toTable(list))
-	}
-	lines := newLineEncoder(w)
-	for _, item := range list {
-		if err := lines.Encode(toJSON(item)); err != nil {
+	for _, o := range objects {
+		if err := e.Encode(o); err != nil {
 			return err
 		}
 	}
@@ -59,17 +40,20 @@ func printTable(w io.Writer, t inspect.Table) error {
 	return table.Flush()
 }
 
-// sheet returns a title, and below it a line for each name that has a value.
-func sheet(title string, lines ...[2]string) string {
-	var text strings.Builder
-	text.WriteString(title + "\n")
+// printSheet writes a title, and below it a line for each name that has a value.
+func printSheet(w io.Writer, title string, lines [][2]string) error {
+	text := title + "\n"
 	for _, line := range lines {
 		if line[1] != "" {
-			fmt.Fprintf(&text, "  %-13s %s\n", line[0], line[1])
+			text += fmt.Sprintf("  %-13s %s\n", line[0], line[1])
 		}
 	}
-	return text.String()
+	_, err := io.WriteString(w, text)
+	return err
 }
+
+// sayf prints a line, and ignores a failed write.
+func sayf(out io.Writer, format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
 
 // escaper is stdout or stderr of a command. It escapes characters that a terminal would obey: names, errors and
 // arguments of tasks may come from strangers. Each Write holds whole characters.

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -63,9 +61,8 @@ func TestWhatStrangersStoredIsPrintedEscaped(t *testing.T) {
 	exec("UPDATE users SET username = ? WHERE id = 101", hostile)
 	must(t, r.client.Do(t.Context(), "ZADD", "user_1", 5, hostile, 101000, "101").Err())
 	for line, shows := range map[string]string{
-		"tasks list": `\u009b`, "tasks list -o json": `\u009b`, "tasks list 1 2": `\u009b`, "tasks list 1 2 -o json": `\u009b`,
-		"tasks stats": `\u009b`, "tasks stats -o json": `\u009b`, "tasks retry --all --dry-run": `\u009b`,
-		"explain 1": `\u009b`, "explain 1 -o json": `\u009b`, "show 1": "user_1", "verify": "foreign", "verify -o json": "foreign",
+		"tasks list": `\u009b`, "tasks list --json": `\u009b`, "tasks list 1 2": `\u009b`, "tasks stats": `\u009b`, "tasks stats --json": `\u009b`,
+		"explain 1": `\u009b`, "verify": "foreign", "verify --json": "foreign",
 	} {
 		flags := r.flags()
 		if strings.HasPrefix(line, "tasks") {
@@ -78,7 +75,7 @@ func TestWhatStrangersStoredIsPrintedEscaped(t *testing.T) {
 			t.Errorf("%s does not show %s:\n%s\n%s", line, shows, out, errs)
 		}
 	}
-	out := succeed(t, "tasks", "list", "-o", "json", "--state=dead", r.flags()[0])
+	out := succeed(t, "tasks", "list", "--json", "--state=dead", r.flags()[0])
 	var task struct {
 		Type      string            `json:"type"`
 		Queue     string            `json:"queue"`
@@ -88,34 +85,6 @@ func TestWhatStrangersStoredIsPrintedEscaped(t *testing.T) {
 	must(t, json.Unmarshal([]byte(out), &task))
 	if diff := cmp.Diff([]string{hostile, hostile, hostile, hostile}, []string{task.Type, task.Queue, task.Args["x"], task.LastError}); diff != "" {
 		t.Errorf("the JSON has another value:\n%s", diff)
-	}
-}
-
-// The log and the last error of a command are escaped in every form.
-func TestTheLogIsPrintedEscaped(t *testing.T) {
-	t.Parallel()
-	for _, format := range []string{"text", "json"} {
-		var out bytes.Buffer
-		log := newLogger(&config{logConfig: logConfig{logFormat: format}}, escaper{&out})
-		log.Info("look", "name", hostile, hostile, 1, "error", errors.New(hostile))
-		wantNothingHidden(t, format, out.String())
-		if strings.Count(out.String(), `\u202e`) != 3 {
-			t.Errorf("%s: %s", format, out.String())
-		}
-		if format == "json" {
-			var line map[string]any
-			must(t, json.Unmarshal(out.Bytes(), &line))
-			if line["name"] != hostile || line["error"] != hostile || line[hostile] != 1.0 {
-				t.Errorf("the JSON has other values: %+q", line)
-			}
-		}
-	}
-	for _, args := range [][]string{{"--role=\u009b"}, {"tasks", "pause", "a\u202eb", "c"}, {"serve", "--\u009b"}, {"show", "\u202e1"}} {
-		code, out, errs := command(t, []string{"ACTIVITYD_MYSQL_DSN=\u009b"}, args...)
-		wantNothingHidden(t, fmt.Sprint(args), out+errs)
-		if code == 0 || errs == "" {
-			t.Errorf("%q: exit code %d, %q", args, code, errs)
-		}
 	}
 }
 

@@ -2,41 +2,79 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// process is activityd in a process of its own.
-type process struct {
-	cmd    *exec.Cmd
-	url    string
-	stderr io.Reader
-	lines  *bufio.Scanner // of its log
+// safeLog is an output that is read while it is written.
+type safeLog struct {
+	mu  sync.Mutex
+	out bytes.Buffer
 }
 
-// spawn starts serve as a process and waits until it listens.
-func spawn(t *testing.T, args ...string) *process {
+func (l *safeLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.Write(p)
+}
+
+func (l *safeLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.String()
+}
+
+// process is activityd in a process of its own.
+type process struct {
+	cmd          *exec.Cmd
+	out, log     safeLog // its standard output and error
+	url, metrics string  // of serve
+}
+
+// spawn starts a command as a process, with further variables.
+func spawn(t *testing.T, environ []string, line ...string) *process {
 	t.Helper()
 	self, err := os.Executable()
 	must(t, err)
-	return spawnBy(t, []string{self}, args...)
+	p := &process{cmd: exec.CommandContext(t.Context(), self, line...)}
+	p.cmd.Env = append(append(os.Environ(), asProgram+"=1"), environ...)
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.log
+	must(t, p.cmd.Start())
+	t.Cleanup(func() { _ = p.cmd.Wait() }) // the test may have waited already; or else its end has killed it
+	return p
+}
+
+// spawnServe starts serve with settings as a process, and waits until it listens.
+func spawnServe(t *testing.T, mysqlDSN, redisURL string, given ...string) *process {
+	t.Helper()
+	environ, flags := settingsOf(given)
+	environ = append([]string{"ACTIVITYD_MYSQL_DSN=" + mysqlDSN, "ACTIVITYD_REDIS_URL=" + redisURL, "ACTIVITYD_DRAIN=0s", "ACTIVITYD_POLL=20ms"}, environ...)
+	p := spawn(t, environ, append([]string{"serve", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--log-format=json"}, flags...)...)
+	p.metrics = "http://" + p.awaitLog(t, "listening for metrics")["address"]
+	if !slices.Contains(flags, "--role=workers") {
+		p.url = "http://" + p.awaitLog(t, "listening")["address"]
+	}
+	return p
 }
 
 // settingsOf divides settings into variables of the environment and flags.
 func settingsOf(given []string) (environ, flags []string) {
 	for _, setting := range given {
-		if strings.HasPrefix(setting, settings.Prefix) {
+		if name, _, _ := strings.Cut(setting, "="); strings.ToUpper(name) == name {
 			environ = append(environ, setting)
 		} else {
 			flags = append(flags, setting)
@@ -45,37 +83,40 @@ func settingsOf(given []string) (environ, flags []string) {
 	return environ, flags
 }
 
-// spawnBy is spawn by a command line, to which the line of serve is added.
-func spawnBy(t *testing.T, line []string, args ...string) *process {
-	t.Helper()
-	environ, flags := settingsOf(args)
-	line = slices.Concat(line, []string{"serve", "--listen=127.0.0.1:0", "--metrics-listen=", "--log-format=json"}, flags)
-	cmd := exec.CommandContext(t.Context(), line[0], line[1:]...)
-	cmd.Env = append(append(os.Environ(), asProgram+"=1", "ACTIVITYD_MYSQL_DSN="+servertest.MySQLDSN(t), "ACTIVITYD_REDIS_URL="+servertest.Redis(t).URL(), noDrain), environ...)
-	stderr, err := cmd.StderrPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Wait() }) // the test may have waited already; or else its end has killed it
-	p := &process{cmd: cmd, stderr: stderr, lines: bufio.NewScanner(stderr)}
-	p.url = "http://" + p.awaitLog(t, "listening")["address"]
-	return p
+// logged returns the lines of the log with a message, or with a level.
+func (p *process) logged(word string) (found []map[string]string) {
+	for text := range strings.Lines(p.log.String()) {
+		var values map[string]any
+		if json.Unmarshal([]byte(text), &values) != nil || values["msg"] != word && values["level"] != word {
+			continue
+		}
+		line := make(map[string]string)
+		for name, value := range values {
+			line[name] = fmt.Sprint(value)
+		}
+		found = append(found, line)
+	}
+	return found
 }
 
-// awaitLog reads the log until a line with the given message.
+// awaitLog waits until the log has a line with a message.
 func (p *process) awaitLog(t *testing.T, message string) map[string]string {
 	t.Helper()
-	for p.lines.Scan() {
-		var line map[string]string
-		if json.Unmarshal(p.lines.Bytes(), &line) == nil && line["msg"] == message {
-			return line
-		}
-	}
-	t.Fatalf("the process ended without saying %q", message)
-	return nil
+	p.awaitSaid(t, `"msg":"`+message+`"`)
+	return p.logged(message)[0]
 }
 
-// noDrain is for processes that no load balancer asks.
-const noDrain = "ACTIVITYD_DRAIN=0s"
+// awaitSaid waits until the process has said something on standard error.
+func (p *process) awaitSaid(t *testing.T, text string) {
+	t.Helper()
+	eventually(t, "it says "+text, func() bool { return strings.Contains(p.log.String(), text) })
+}
+
+// wait waits for its end, and returns its exit code: -1 after a kill.
+func (p *process) wait() int {
+	_ = p.cmd.Wait() // the exit code says it
+	return p.cmd.ProcessState.ExitCode()
+}
 
 func (p *process) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
@@ -86,15 +127,13 @@ func (p *process) signal(t *testing.T, s syscall.Signal) {
 // response, and the port. A signal that timeout(1) doubles counts once.
 func TestSIGTERMDrains(t *testing.T) {
 	t.Parallel()
-	p := spawn(t, "--metrics-listen=127.0.0.1:0", "ACTIVITYD_DRAIN=3s")
-	metrics := "http://" + p.awaitLog(t, "listening for metrics")["address"]
-	go func() { _, _ = io.Copy(io.Discard, p.stderr) }()
+	p := spawnServe(t, servertest.MySQLDSN(t), servertest.Redis(t).URL(), "ACTIVITYD_DRAIN=3s")
 	if status, body := page(t, p.url+"/readyz"); status != http.StatusOK {
 		t.Errorf("the first /readyz: %d %s", status, body)
 	}
 	p.signal(t, syscall.SIGTERM)
 	p.signal(t, syscall.SIGTERM)
-	for _, url := range []string{p.url, metrics} {
+	for _, url := range []string{p.url, p.metrics} {
 		eventually(t, url+" is stopping", func() bool {
 			status, body := page(t, url+"/readyz")
 			return status == http.StatusServiceUnavailable && strings.HasPrefix(body, `{"status":"stopping"`)
@@ -118,8 +157,8 @@ func TestSIGTERMDrains(t *testing.T) {
 	if served < 20 || !closing {
 		t.Errorf("%d requests were answered, closing: %v", served, closing)
 	}
-	if err := p.cmd.Wait(); err != nil {
-		t.Errorf("it ended with %v", err)
+	if code := p.wait(); code != exitOK {
+		t.Errorf("exit code %d", code)
 	}
 }
 
@@ -127,51 +166,20 @@ func TestSIGTERMDrains(t *testing.T) {
 // signal does not wait for it.
 func TestASecondSignalForces(t *testing.T) {
 	t.Parallel()
-	p := spawn(t, "--grace=1h")
-	// A body that never ends keeps a request under way. It begins when the server
-	// asks for it.
-	client := &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Hour}}
-	defer client.CloseIdleConnections()
-	body := &endless{begun: make(chan struct{}), end: make(chan struct{})}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/v1/tasks", body)
+	p := spawnServe(t, servertest.MySQLDSN(t), servertest.Redis(t).URL(), "--grace=1h")
+	conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
 	must(t, err)
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Expect", "100-continue")
-	answered := make(chan struct{})
-	go func() {
-		defer close(answered)
-		if response, err := client.Do(request); err == nil {
-			_ = response.Body.Close()
-		}
-	}()
-	<-body.begun
-	p.signal(t, syscall.SIGTERM)
-	for p.lines.Scan() && !strings.Contains(p.lines.Text(), "once more") {
-		continue
+	defer func() { _ = conn.Close() }()
+	_, err = io.WriteString(conn, "POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
+	must(t, err)
+	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, " 100 ") { // the server reads the body, which never comes
+		t.Fatalf("%q, %v", line, err)
 	}
+	p.signal(t, syscall.SIGTERM)
+	p.awaitSaid(t, "once more")
 	<-time.After(2 * sameSignal)
 	p.signal(t, syscall.SIGTERM)
-	if err := p.cmd.Wait(); err == nil || p.cmd.ProcessState.Success() {
-		t.Errorf("it ended with %v, want the signal", p.cmd.ProcessState)
+	if code := p.wait(); code != -1 {
+		t.Errorf("exit code %d, want the signal", code)
 	}
-	close(body.end)
-	<-answered
-}
-
-// endless is a request body that blocks after its first byte.
-type endless struct {
-	begun chan struct{}
-	end   chan struct{}
-	sent  bool
-}
-
-func (e *endless) Read(p []byte) (int, error) {
-	if !e.sent {
-		e.sent = true
-		p[0] = '{'
-		close(e.begun)
-		return 1, nil
-	}
-	<-e.end
-	return 0, os.ErrClosed
 }

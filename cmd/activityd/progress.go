@@ -8,21 +8,16 @@ import (
 	"time"
 
 	"github.com/schollz/progressbar/v3"
-	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/activityd/activityd/internal/inspect"
 )
 
-func progressFlag(f *pflag.FlagSet, interval *time.Duration) {
-	f.DurationVar(interval, "progress", 10*time.Second, "interval of the lines on stderr with the progress, where that is no terminal; 0: none")
-}
+// progressEvery is the interval of the lines where stderr is no terminal. The first comes after a second.
+const progressEvery = 10 * time.Second
 
-// progress says on stderr how far a command is: in lines, or by a bar on a terminal.
+// progress says on stderr how many members of a total are done: in lines, or by a bar on a terminal.
 type progress struct {
-	interval time.Duration // 0: no lines, and no bar
-	what     string        // is counted, in the plural
-
 	mu             sync.Mutex
 	w              io.Writer
 	bar            *progressbar.ProgressBar // nil: w is no terminal, or nothing is done yet
@@ -30,51 +25,42 @@ type progress struct {
 	start, printed time.Time                // zero: nothing is done yet
 }
 
-func newProgress(w io.Writer, interval time.Duration, what string) *progress {
-	return &progress{w: w, interval: interval, what: what}
-}
-
-// moved says that so many of a total are done, with a note: when it is time for a line. A negative total is not known.
+// moved says that so many members are done, with a note: when it is time for a line.
 func (p *progress) moved(done, total int64, note string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	if p.start.IsZero() {
-		p.first, p.start, p.printed = done, now, now
+		p.first, p.start, p.printed = done, now, now.Add(time.Second-progressEvery)
 		escaped, _ := p.w.(escaper)
-		if f, ok := escaped.w.(*os.File); ok && total >= 0 && p.interval > 0 && term.IsTerminal(int(f.Fd())) {
+		if f, ok := escaped.w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 			p.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(f), progressbar.OptionSetElapsedTime(false),
 				progressbar.OptionSetPredictTime(false), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30))
 		}
 	}
-	line := p.line(done, total, now.Sub(p.start)) + note
+	text := progressText(done, total, float64(done-p.first)/max(now.Sub(p.start).Seconds(), 0.001)) + note
 	switch {
 	case p.bar != nil:
-		p.bar.Describe(inspect.OneLine(line))
+		p.bar.Describe(inspect.OneLine(text))
 		_ = p.bar.Set64(min(done, total)) // an error of a terminal is not missed
-	case p.interval > 0 && now.Sub(p.printed) >= p.interval:
+	case now.Sub(p.printed) >= progressEvery:
 		p.printed = now
-		fmt.Fprintln(p.w, line)
+		sayf(p.w, "%s", text)
 	}
 }
 
-// line returns a text like "12000 of 40000 tasks, 1500 a second, 19s left".
-func (p *progress) line(done, total int64, elapsed time.Duration) string {
-	rate := float64(done-p.first) / max(elapsed.Seconds(), 0.001)
-	switch {
-	case total <= done:
-		return fmt.Sprintf("%d %s, %.0f a second", done, p.what, rate)
-	case rate == 0:
-		return fmt.Sprintf("%d of %d %s", done, total, p.what)
+// progressText returns a text like "12000 of 40000 members, 1500 a second, 19s left".
+func progressText(done, total int64, rate float64) string {
+	text := fmt.Sprintf("%d of %d members", done, total)
+	if rate > 0 {
+		left := time.Duration(float64(max(total-done, 0)) / rate * float64(time.Second)).Round(time.Second)
+		text += fmt.Sprintf(", %.0f a second, %v left", rate, left)
 	}
-	left := time.Duration(float64(total-done) / rate * float64(time.Second)).Round(time.Second)
-	return fmt.Sprintf("%d of %d %s, %.0f a second, %v left", done, total, p.what, rate, left)
+	return text
 }
 
 // say writes a line.
-func (p *progress) say(format string, args ...any) {
-	fmt.Fprintf(p, "activityd: "+format+"\n", args...)
-}
+func (p *progress) say(format string, args ...any) { sayf(p, "activityd: "+format, args...) }
 
 // Write writes lines, apart from the bar.
 func (p *progress) Write(text []byte) (int, error) {

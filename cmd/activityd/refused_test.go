@@ -113,7 +113,7 @@ func startAsApp(t *testing.T) (r *running, admin *redis.Conn, metrics string) {
 	do("ACL SETUSER app on >right "+appRights)(t, admin)
 	url := strings.Replace(server.URL(), "unix://", "unix://app:right@", 1)
 	r = start(t, configFor(t, mysqlDSN, url, "--role=api"))
-	metrics = startObserved(t, &safeLog{}, mysqlDSN, url, "--role=workers")
+	metrics = spawnServe(t, mysqlDSN, url, "--role=workers").metrics
 	db, err := mysql.Open(mysqlDSN)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
@@ -139,8 +139,8 @@ func (r *running) awaitReady(t *testing.T, words ...string) {
 		}
 	}()
 	eventually(t, fmt.Sprintf("/readyz says %q", words), func() bool {
-		status := 0
-		body = r.get(t, "/readyz", &status)
+		var status int
+		status, body = page(t, r.url+"/readyz")
 		for _, word := range words {
 			if !strings.Contains(body, word) {
 				return false

@@ -14,14 +14,8 @@ func newReset() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset",
 		Short: "Delete all sets and the stored settings, so that they are built again",
-		Long: "Delete all sets and the stored settings from Redis. Nothing is lost: the sets are built\n" +
-			"again from MySQL as members read and tasks come in, and reads go to MySQL until then.\n" +
-			"It is the way to another --need. Stop all processes first.",
-		Args: cobra.NoArgs,
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := c.check(cmd.Flags()); err != nil {
-				return err
-			}
 			if !yes {
 				return errors.New("this deletes all sets: stop all processes of activityd, then repeat with --yes")
 			}
@@ -32,8 +26,8 @@ func newReset() *cobra.Command {
 			}
 			ix := index.New(client, index.Options{})
 			sets, err := ix.Reset(cmd.Context())
-			if err := errors.Join(namedRedis(err), ix.Close(), client.Close()); err != nil {
-				return err
+			if err := errors.Join(err, ix.Close(), client.Close()); err != nil {
+				return advised(err)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "deleted %d sets\n", sets)
 			return err

@@ -13,10 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/activityd/activityd"
-	"github.com/activityd/activityd/internal/inspect"
 	"github.com/activityd/activityd/internal/mapping"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/queue"
 )
@@ -32,31 +30,19 @@ func newSchema() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schema",
 		Short: "Print, create or check the tables that activityd uses, or the triggers that spare a site any change of its code",
-		Long: "Print the tables that activityd uses; create those that are missing (--apply); or only say what\n" +
-			"is wrong with those that are there (--check): version, columns, types, keys. Views may take the\n" +
-			"place of the site's four tables. A finding is wrong when tasks or answers would be, and a warning\n" +
-			"when something is slow, or cannot be seen; below it is what mends it. serve does not start on\n" +
-			"tables that are wrong. Tables of another version are not changed.\n\n" +
-			"With --triggers: print, install (--apply) or remove (--remove) the optional triggers that\n" +
-			"keep users.last_upload and insert the tasks, so that the site itself need not do so. They\n" +
-			"run with the rights of the user of --mysql-dsn who installed them. docs/setup.md says more.\n" +
-			"Tables are locked for a moment; --apply gives up after 5 s of waiting for that.\n\n" +
-			"With --map: the file describes a site whose tables have names, types and conditions of their own.\n" +
-			"Print, or make (--apply), the views that it makes of them, in its database, which is made, too;\n" +
-			"with --triggers, the triggers on the site's tables. --check compares both with the file.\n" +
-			"examples/site has such a file.\n\n" +
-			"With --only queue: the tables of the queue, for a program of your own that uses package queue.\n\n" +
-			"Exit codes: 0 it is done, and nothing is wrong; 2 tables are wrong; 1 it failed, or could not be\n" +
-			"found out.",
-		Example: "  activityd schema --apply\n  activityd schema --check\n  activityd schema --triggers --apply\n  activityd schema --triggers | mysql site\n  activityd schema --check --map site.map",
+		Long: "Print the tables that activityd uses; create those that are missing; or say what is wrong with those that\n" +
+			"are there, and what mends it. With --triggers: print, install or remove the optional triggers, which keep\n" +
+			"users.last_upload and insert the tasks. With --map: the views, and with --triggers the triggers, for a site\n" +
+			"whose tables have names, types and conditions of their own. docs/setup.md says more.\n" +
+			"Exit codes: 0 nothing is wrong; 2 tables are wrong; 1 it failed, or could not be found out.",
+		Example: "  activityd schema --apply\n  activityd schema --check\n  activityd schema --triggers | mysql site\n  activityd schema --check --map site.map",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := o.refuse(); err != nil {
 				return err
 			}
 			var site *mapping.Map
 			if o.mapFile != "" {
-				var err error
 				if site, err = mapping.Read(o.mapFile); err != nil {
 					return err
 				}
@@ -67,7 +53,7 @@ func newSchema() *cobra.Command {
 			if err := c.check(cmd.Flags()); err != nil {
 				return err
 			}
-			return o.do(cmd, c, site)
+			return o.do(cmd.Context(), cmd.OutOrStdout(), c, site)
 		},
 	}
 	f := cmd.Flags()
@@ -75,7 +61,7 @@ func newSchema() *cobra.Command {
 	f.BoolVar(&o.apply, "apply", false, "create the tables that are missing in --mysql-dsn, and check all; or install the triggers")
 	f.BoolVar(&o.check, "check", false, "say what is wrong with the tables and views in --mysql-dsn; change nothing")
 	f.BoolVar(&o.remove, "remove", false, "remove the triggers")
-	f.StringVar(&o.only, "only", "", "queue: only its tables")
+	f.StringVar(&o.only, "only", "", "queue: only its tables, for a program of your own with package queue")
 	f.StringVar(&o.mapFile, "map", "", "`file` that describes the site's tables, where they are others than activityd's")
 	c.mysqlFlags(f)
 	return cmd
@@ -112,8 +98,7 @@ func (o schemaOptions) print(out io.Writer, site *mapping.Map) error {
 }
 
 // do changes the database and reports its state.
-func (o schemaOptions) do(cmd *cobra.Command, c *config, site *mapping.Map) error {
-	ctx, out := cmd.Context(), cmd.OutOrStdout()
+func (o schemaOptions) do(ctx context.Context, out io.Writer, c *config, site *mapping.Map) error {
 	if site != nil && o.apply {
 		if err := mysql.CreateDatabase(ctx, c.mysqlDSN); err != nil {
 			return mysql.Translate(ctx, "make the database", err)
@@ -124,65 +109,48 @@ func (o schemaOptions) do(cmd *cobra.Command, c *config, site *mapping.Map) erro
 		return err
 	}
 	defer func() { _ = db.Close() }() // every statement's own error was looked at
+	triggers := schema.StandardTriggers()
+	if site != nil {
+		triggers = site.Triggers()
+	}
+	var findings []schema.Finding
+	done, what := "", "apply the schema"
 	switch {
 	case o.only != "":
-		if err := queue.Migrate(ctx, db); err != nil {
-			return err
-		}
-		_, err := fmt.Fprintln(out, "the tables of the queue are there")
-		return err
+		what, done = "make the tables of the queue", "the tables of the queue are there"
+		err = queue.Migrate(ctx, db)
 	case o.remove:
-		n, err := triggersOf(site).Remove(ctx, db)
-		if err == nil {
-			_, err = fmt.Fprintf(out, "removed %d triggers\n", n)
-		}
-		return mysql.Translate(ctx, "remove the triggers", err)
+		what = "remove the triggers"
+		var n int
+		n, err = triggers.Remove(ctx, db)
+		done = fmt.Sprintf("removed %d triggers", n)
 	case o.triggers:
-		if err := o.install(ctx, out, db, site); err != nil {
-			return err
-		}
-		return o.report(ctx, out, db, site, nil)
-	case o.apply:
-		if err := o.install(ctx, out, db, site); err != nil {
-			return err
-		}
-	}
-	findings, err := checkSchema(ctx, db, nil)
-	if err != nil && !isSchemaError(err) {
-		return err
-	}
-	return o.report(ctx, out, db, site, findings)
-}
-
-// install makes the triggers; or the views of a site with tables of its own, and then the tables that are missing.
-func (o schemaOptions) install(ctx context.Context, out io.Writer, db *sql.DB, site *mapping.Map) (err error) {
-	switch triggers := triggersOf(site); {
-	case o.triggers:
+		what, done = "install the triggers", fmt.Sprintf("the %d triggers are installed", len(triggers.List))
 		if site != nil {
 			err = site.Fits(ctx, db)
 		}
 		if err == nil {
 			err = triggers.Install(ctx, db)
 		}
-		if err == nil {
-			_, err = fmt.Fprintf(out, "the %d triggers are installed\n", len(triggers.List))
-		}
-		return mysql.Translate(ctx, "install the triggers", err)
-	case site != nil:
+	case o.apply && site != nil:
 		err = site.Apply(ctx, db)
+		fallthrough
+	case o.apply:
+		if err == nil {
+			err = schema.Apply(ctx, db)
+		}
 	}
-	if err == nil {
-		err = schema.Apply(ctx, db)
+	if err != nil {
+		return mysql.Translate(ctx, what, err)
 	}
-	return mysql.Translate(ctx, "apply the schema", err)
-}
-
-// triggersOf returns the triggers of a site.
-func triggersOf(site *mapping.Map) schema.Triggers {
-	if site == nil {
-		return schema.StandardTriggers()
+	if done == "" {
+		if findings, err = checkSchema(ctx, db); err != nil && !isSchemaError(err) {
+			return err
+		}
+	} else if sayf(out, "%s", done); site == nil || o.remove {
+		return nil
 	}
-	return site.Triggers()
+	return o.report(ctx, out, db, site, findings)
 }
 
 // report prints the findings. For a site with a file, it adds the findings about the file. After the installation of
@@ -202,8 +170,7 @@ func (o schemaOptions) report(ctx context.Context, out io.Writer, db *sql.DB, si
 		findings = slices.Concat(findings, more)
 	}
 	findings = schema.WrongFirst(findings)
-	wrong := wrongOf(findings)
-	text := findingsText(findings)
+	wrong, text := wrongOf(findings), findingsText(findings)
 	switch {
 	case o.triggers: // the command has reported it
 	case len(findings) == 0:
@@ -215,76 +182,4 @@ func (o schemaOptions) report(ctx context.Context, out io.Writer, db *sql.DB, si
 		return err
 	}
 	return &exitError{exitWrong, errors.New((&schemaError{wrong}).summary())}
-}
-
-// checkSchema returns the findings about the tables, errors first. A wrong table makes the error a *[schemaError]. Any
-// other error means that the check could not be made, and is reported to server, unless that is nil. A server that does
-// not answer within 5 s is away.
-func checkSchema(ctx context.Context, db *sql.DB, server *outage.Log) ([]schema.Finding, error) {
-	began := time.Now()
-	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	findings, err := schema.Check(bounded, db)
-	switch {
-	case err != nil && ctx.Err() == nil && bounded.Err() != nil:
-		err = fmt.Errorf("check the schema: %w: no answer within 5 s", mysql.ErrUnavailable)
-	case err != nil:
-		err = mysql.Translate(ctx, "check the schema", err)
-	}
-	if err != nil {
-		if server != nil && ctx.Err() == nil {
-			server.Report(ctx, began, err)
-		}
-		return nil, err
-	}
-	if wrong := wrongOf(findings); len(wrong) > 0 {
-		return findings, &schemaError{wrong}
-	}
-	return findings, nil
-}
-
-// wrongOf returns the first of the findings, those that are wrong.
-func wrongOf(findings []schema.Finding) []schema.Finding {
-	if at := slices.IndexFunc(findings, func(f schema.Finding) bool { return !f.Wrong }); at >= 0 {
-		return findings[:at]
-	}
-	return findings
-}
-
-// schemaError says that nothing can work on the tables as they are.
-type schemaError struct{ wrong []schema.Finding }
-
-func isSchemaError(err error) bool {
-	_, is := errors.AsType[*schemaError](err)
-	return is
-}
-
-func (e *schemaError) Error() string {
-	return e.summary() + "\n" + strings.TrimSuffix(findingsText(e.wrong), "\n")
-}
-
-func (e *schemaError) summary() string {
-	are := map[bool]string{true: "is", false: "are"}[len(e.wrong) == 1]
-	return fmt.Sprintf("%s %s wrong in the schema; where tables of these names are the site's own, they stay, and views take their place in a database beside it: docs/setup.md", count(len(e.wrong), "thing"), are)
-}
-
-// count is a number of things, in words.
-func count(n int, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return fmt.Sprintf("%d %s", n, thing)
-}
-
-// findingsText has a line for each finding, and its remedy below it.
-func findingsText(findings []schema.Finding) string {
-	var text strings.Builder
-	for _, f := range findings {
-		class := "warning"
-		if f.Wrong {
-			class = "wrong"
-		}
-		fmt.Fprintf(&text, "%-7s  %s: %s\n         %s\n", class, f.Table, inspect.OneLine(f.What), inspect.OneLine(f.Do))
-	}
-	return text.String()
 }

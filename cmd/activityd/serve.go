@@ -2,21 +2,17 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/activityd/activityd/internal/admit"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/health"
-	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics"
 	"github.com/activityd/activityd/internal/push"
@@ -25,8 +21,6 @@ import (
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/stream"
 	"github.com/activityd/activityd/internal/tasks"
-	"github.com/activityd/activityd/internal/wake"
-	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -35,14 +29,10 @@ func newServe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the API and work on tasks",
-		Long: "Serve the API and work on tasks, on the site's MySQL and a Redis of the index's own.\n\n" +
-			"MySQL may come later: requests are answered 503 and tasks wait until it is there. But on tables\n" +
-			"that are wrong (activityd schema --check) it does not start, or ends.\n" +
-			"Redis may be away: reads are answered from MySQL and tasks wait.\n" +
-			"SIGTERM stops: /readyz is 503 for ACTIVITYD_DRAIN, then requests have --grace, and then tasks.\n" +
-			"A second one stops at once.\n\n" +
-			"Some settings have no flag, such as those of push: set them in the environment or in the file of\n" +
-			"--config. The page settings.md of the documentation has all.",
+		Long: "Serve the API and work on tasks, on the site's MySQL and a Redis of the index's own. Both may come later, or\n" +
+			"be away: requests are answered from MySQL, or by 503, and tasks wait. On tables that are wrong (activityd\n" +
+			"schema --check) it does not start, or ends. SIGTERM stops: /readyz is 503 for ACTIVITYD_DRAIN, then requests\n" +
+			"have --grace, and then tasks; a second one stops at once. docs/deploy.md says more.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.check(cmd.Flags()); err != nil {
@@ -52,98 +42,26 @@ func newServe() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return s.serve(cmd.Context())
+			return advised(s.serve(cmd.Context()))
 		},
 	}
 	c.serveFlags(cmd.Flags())
 	return cmd
 }
 
-// backend holds the servers and stores of a service.
-type backend struct {
-	store    *contacts.MySQL
-	db       *sql.DB // of store and queue
-	queue    *queue.Queue
-	id       *databaseID // of db
-	notifier *notify.Notifier
-	wake     *wake.Wake // carries notifications to other processes
-	redis    redis.UniversalClient
-	index    *index.Index
-	push     *push.MySQL
-	// requests is for the API's tasks and devices, and for the console: no lock for which they wait holds up reads or tasks.
-	requests *sql.DB
-	// ask finds out whether MySQL can be used, on a connection of its own, which no load takes away.
-	ask     func(context.Context) error
-	closers closers
-}
-
-// openBackend opens MySQL and Redis without connecting to them.
-func openBackend(c *config, log *slog.Logger) (b backend, err error) {
-	options, err := c.indexOptions()
-	if err != nil {
-		return b, err
-	}
-	if b.redis, err = openRedis(c.redisURL); err != nil {
-		return b, err
-	}
-	b.closers = closers{b.redis.Close}
-	pool := func(connections int) (db *sql.DB) {
-		if err == nil {
-			db, err = openMySQL(c, connections)
-		}
-		if err == nil {
-			b.closers.push(db.Close)
-		}
-		return db
-	}
-	_, requests := c.shares()
-	b.db, b.requests = pool(c.mysqlConnections-requests), pool(requests)
-	probe := pool(1)
-	if err != nil {
-		return b, errors.Join(err, b.closers.close())
-	}
-	b.id = &databaseID{db: probe}
-	options.Database = b.id.get
-	b.index = index.New(b.redis, options)
-	b.closers.push(b.index.Close)
-	b.store, b.push, b.notifier = contacts.NewMySQL(b.db), push.NewMySQL(b.db), &notify.Notifier{}
-	b.wake = wake.New(b.redis, b.notifier, log)
-	b.queue = b.queueOn(b.db)
-	store, q := contacts.NewMySQL(probe), queue.NewQueue(probe, queue.Options{Kinds: tasks.Kinds()})
-	b.ask = func(ctx context.Context) error {
-		_, err := store.LastUploads(ctx, []member.ID{1})
-		if err == nil {
-			_, err = q.Active(ctx, tasks.FanOut, []uint64{1})
-		}
-		return err
-	}
-	return b, nil
-}
-
-// queueOn returns the queue on connections to its database.
-func (b *backend) queueOn(db *sql.DB) *queue.Queue {
-	return queue.NewQueue(db, queue.Options{
-		Kinds: tasks.Kinds(), Registerer: prometheus.DefaultRegisterer, Notifier: b.notifier, Owner: processName(),
-	})
-}
-
 // service answers reads and works on tasks. [service.listen] comes first, then [service.run], and [service.close] last.
 type service struct {
-	backend
-	config        *config
-	log           *slog.Logger
+	*backend
+
 	credentials   *credentials
-	health        health.Servers
 	load          *health.Load   // of the queue
-	limiter       *admit.Limiter // of reader
-	reader        *recent.Reader
+	limiter       *admit.Limiter // of reads
 	pool          *queue.Pool
 	pushed        *push.Handler
 	api           *api.Server
 	metricsServer *metrics.Server // nil: there is no listener for metrics
 	fronts        []actor         // make work for the rest, as the listener does, whose requests enqueue tasks
 	background    []actor         // work on it, and watch the servers
-	checkedSchema bool            // nothing is wrong in it
 	notReady      error           // why MySQL could not be used at the start; nil: it could
 }
 
@@ -157,9 +75,8 @@ func openService(c *config, log *slog.Logger) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &service{backend: b, config: c, log: log, credentials: auth}
-	s.closers = append(s.closers, auth.senders.closers...)
-	s.health = health.NewServers(b.ask, health.NewRedis(b.redis, log), log)
+	b.closers = append(b.closers, auth.senders.closers...)
+	s := &service{backend: b, credentials: auth}
 	limit := maxWaiting
 	if c.role == roleWorkers {
 		limit = 0
@@ -168,15 +85,10 @@ func openService(c *config, log *slog.Logger) (*service, error) {
 	hints := tasks.NewHints(b.queue, log)
 	reads, _ := c.shares()
 	s.limiter = admit.New(reads)
-	options := c.readerOptions(b.index.Settings())
-	options.Limiter = s.limiter
-	s.reader = recent.NewReader(b.index, b.store, hints, options)
 	patrol := s.newPatrol()
 	s.fronts = []actor{patrol.Run}
 	s.background = []actor{hints.Run, s.health.MySQL.Run, s.watchRedis, s.work, s.load.Run}
-	handlers := tasks.HandlerOptions{
-		PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive, BroadcastAt: broadcastAt, Read: readOf(s.uncounted()), Log: log,
-	}
+	handlers := b.handlerOptions()
 	if c.auditSweepRate > 0 {
 		handlers.Check = patrol
 	}
@@ -184,7 +96,8 @@ func openService(c *config, log *slog.Logger) (*service, error) {
 	pool := c.poolOptions()
 	pool.Log, pool.Report, pool.Away = log, s.health.MySQL.Report, health.Waits
 	s.pool = queue.NewPool(b.queue, tasks.Handlers(b.index, b.store, b.queue, handlers), pool)
-	s.api = s.newAPI(noted{s.reader, patrol.Note})
+	reader := recent.NewReader(b.index, b.store, hints, recent.Options{Min: b.index.Settings().Min, Limiter: s.limiter})
+	s.api = s.newAPI(noted{reader, patrol.Note})
 	return s, nil
 }
 
@@ -197,7 +110,7 @@ func (s *service) serve(ctx context.Context) error {
 		err = s.run(ctx)
 		stop()
 	}
-	if err := errors.Join(err, s.close()); err != nil {
+	if err := errors.Join(err, s.closers.close()); err != nil {
 		return err
 	}
 	s.log.InfoContext(context.WithoutCancel(ctx), "stopped")
@@ -229,49 +142,6 @@ func (s *service) listen(ctx context.Context) error {
 		s.fronts = append(s.fronts, stream.New(s.redis, s.queue, s.log, s.health.MySQL.Log, s.health.Redis.Stream).Run)
 	}
 	return s.listenMetrics(ctx)
-}
-
-// close closes the listeners and the backend.
-func (s *service) close() error { return s.closers.close() }
-
-// checkServers checks the tables and the sets. The error [isRefusal] where the service cannot work on them; any other
-// error means that MySQL is away.
-func (s *service) checkServers(ctx context.Context) error {
-	err := s.checkSchema(ctx)
-	if err == nil {
-		err = s.id.read(ctx)
-	}
-	if isSchemaError(err) {
-		return err
-	}
-	bounded, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	if refused := s.index.Check(bounded); isRedisRefusal(refused) { // the first probe reports any other error
-		return namedRedis(refused)
-	}
-	return err
-}
-
-// isRefusal reports whether waiting does not mend an error of [service.checkServers].
-func isRefusal(err error) bool {
-	return isSchemaError(err) || isRedisRefusal(err)
-}
-
-// checkSchema checks the tables until a check succeeds, and logs warnings. The error is a *[schemaError] if the service
-// cannot work on them; any other error means a server that is away, and is reported.
-func (s *service) checkSchema(ctx context.Context) error {
-	if s.checkedSchema {
-		return nil
-	}
-	findings, err := checkSchema(ctx, s.db, s.health.MySQL.Log)
-	if err != nil {
-		return err
-	}
-	s.checkedSchema = true
-	for _, f := range findings {
-		s.log.WarnContext(ctx, "schema warning", "table", f.Table, "finding", f.What, "do", f.Do)
-	}
-	return nil
 }
 
 // closingTime is for how long before the listener ends connections are told to close. A client that sends a request on
@@ -310,10 +180,20 @@ func (s *service) run(ctx context.Context) error {
 	return runStages(ctx, []actor{s.drain(ctx)}, s.fronts, s.background, []actor{s.wake.Run}, metrics)
 }
 
-func (s *service) watchRedis(ctx context.Context) error {
-	return s.index.Watch(ctx, func(began time.Time, status redisnodes.Status) {
-		s.health.Redis.Report(ctx, began, status)
-	})
+func (b *backend) watchRedis(ctx context.Context) error {
+	return b.index.Watch(ctx, func(began time.Time, status redisnodes.Status) { b.health.Redis.Report(ctx, began, status) })
+}
+
+// handlerOptions returns how tasks are worked on.
+func (b *backend) handlerOptions() tasks.HandlerOptions {
+	reader := b.reader(recent.Options{Uncounted: true})
+	return tasks.HandlerOptions{
+		PartSize: b.config.fanOutPart, ActiveOnly: b.config.materialize == materializeActive, BroadcastAt: broadcastAt, Log: b.log,
+		Read: func(ctx context.Context, id member.ID) error {
+			_, err := reader.Read(ctx, contacts.Viewer{ID: id}, defaultExplained)
+			return err
+		},
+	}
 }
 
 // work waits until MySQL can be used, and works on tasks if that is the role.

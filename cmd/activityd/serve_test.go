@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -72,7 +71,7 @@ func startLogged(t *testing.T, c *config, log *slog.Logger) *running {
 		t.Fatal(err)
 	}
 	if err := s.listen(t.Context()); err != nil {
-		t.Fatalf("the server did not start: %v", errors.Join(err, s.close()))
+		t.Fatalf("the server did not start: %v", errors.Join(err, s.closers.close()))
 	}
 	r := &running{config: c, stop: sync.OnceValue(inBackground(s))}
 	t.Cleanup(func() {
@@ -97,7 +96,7 @@ func inBackground(s *service) (stop func() error) {
 	go func() { ended <- s.run(ctx) }()
 	return func() error {
 		cancel()
-		return errors.Join(<-ended, s.close())
+		return errors.Join(<-ended, s.closers.close())
 	}
 }
 
@@ -162,36 +161,12 @@ func (a answer) contact() string {
 
 func (r *running) read(t *testing.T, viewer int) (a answer) {
 	t.Helper()
-	body := r.get(t, fmt.Sprintf("/v1/users/%d/recent-contact-photos", viewer), &a.status)
+	status, body := page(t, r.url+fmt.Sprintf("/v1/users/%d/recent-contact-photos", viewer))
+	a.status = status
 	if err := json.Unmarshal([]byte(body), &a); err != nil {
 		t.Fatalf("%v in %s", err, body)
 	}
 	return a
-}
-
-func (r *running) get(t *testing.T, path string, status *int) string {
-	t.Helper()
-	response, err := http.Get(r.url + path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	*status = response.StatusCode
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(body)
-}
-
-func (r *running) post(t *testing.T, body string) (status int) {
-	t.Helper()
-	response, err := http.Post(r.url+"/v1/tasks", "application/json", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = response.Body.Close()
-	return response.StatusCode
 }
 
 // set returns the ids in a user's set, newest upload first, as an operator sees
@@ -241,44 +216,6 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// The whole main job: the site's changes in its own transactions, the tasks, the
-// sets, the answers.
-func TestServeEndToEnd(t *testing.T) {
-	t.Parallel()
-	r := startAll(t)
-	r.makeSite(t, 14)
-	for i := 1; i <= 13; i++ {
-		must(t, r.site.SetContact(t.Context(), 1, member.ID(100+i), site.Grant{}))
-	}
-	r.awaitTasks(t)
-	if ids := r.set(t, 1); len(ids) != 12 || ids[0] != "113" || ids[11] != "102" {
-		t.Fatalf("the set after the 13th add: %v", ids)
-	}
-	if a := r.read(t, 1); a.contact() != "113" || a.Source != "index" || len(a.Photos) != 1 || a.Photos[0].ID != "113000" {
-		t.Fatalf("answer %+v", a)
-	}
-	for i := 13; i >= 11; i-- { // 12 members, then 11, 10, and 9 would be too few
-		must(t, r.site.RemoveContact(t.Context(), 1, member.ID(100+i)))
-		if a := r.read(t, 1); a.contact() != fmt.Sprint(100+i-1) {
-			t.Fatalf("%d was removed, yet the very next answer is %+v", 100+i, a)
-		}
-		r.awaitTasks(t)
-	}
-	if ids := r.set(t, 1); len(ids) != 10 || ids[0] != "110" || ids[9] != "101" {
-		t.Fatalf("the set after three removals: %v", ids)
-	}
-	if _, err := r.site.Upload(t.Context(), site.Photo{Owner: 105, Visibility: contacts.Public, DateUpload: 999_999}); err != nil {
-		t.Fatal(err)
-	}
-	r.awaitTasks(t)
-	if ids := r.set(t, 1); ids[0] != "105" {
-		t.Fatalf("the set after the upload: %v", ids)
-	}
-	if a := r.read(t, 1); a.contact() != "105" || a.Source != "index" || len(a.Photos) != 2 {
-		t.Fatalf("answer %+v", a)
-	}
-}
-
 func TestTasksByHTTP(t *testing.T) {
 	t.Parallel()
 	r := startAll(t, "ACTIVITYD_AUDIT_SWEEP_RATE=0") // the sweep builds missing sets
@@ -286,13 +223,17 @@ func TestTasksByHTTP(t *testing.T) {
 	if _, err := r.db.ExecContext(t.Context(), "INSERT INTO contacts (user_id, contact_id) VALUES (1, 101), (1, 102)"); err != nil {
 		t.Fatal(err)
 	}
-	if status := r.post(t, `{"tasks":[{"type":"add_contact","user_id":"1","contact_id":"101"},{"type":"add_contact","user_id":1,"contact_id":"x"}]}`); status != 400 {
+	post := func(body string) int {
+		status, _ := r.request(t, http.MethodPost, "/v1/tasks", body)
+		return status
+	}
+	if status := post(`{"tasks":[{"type":"add_contact","user_id":"1","contact_id":"101"},{"type":"add_contact","user_id":1,"contact_id":"x"}]}`); status != 400 {
 		t.Errorf("half-bad batch: %d", status)
 	}
 	if ids := r.set(t, 1); len(ids) != 0 {
 		t.Errorf("a half-bad batch changed something: %v", ids)
 	}
-	if status := r.post(t, `{"type":"add_contact","user_id":"1","contact_id":"101"}`); status != 202 {
+	if status := post(`{"type":"add_contact","user_id":"1","contact_id":"101"}`); status != 202 {
 		t.Errorf("good task: %d", status)
 	}
 	eventually(t, "the set is there", func() bool { return slices.Equal(r.set(t, 1), []string{"102", "101"}) })
@@ -328,7 +269,7 @@ func TestAnotherDatabaseOfTheSameRedisIsRefused(t *testing.T) {
 	succeed(t, "backfill", "--mysql-dsn="+r.config.mysqlDSN, "--redis-url="+r.config.redisURL)
 	otherDSN := servertest.MySQLDSN(t)
 	servers := []string{"--mysql-dsn=" + otherDSN, "--redis-url=" + r.config.redisURL}
-	commands := [][]string{{"serve", "--listen=127.0.0.1:0", "--metrics-listen="}, {"backfill"}, {"verify"}, {"show", "1"}, {"explain", "1"}}
+	commands := [][]string{{"serve", "--listen=127.0.0.1:0", "--metrics-listen="}, {"backfill"}, {"verify"}, {"explain", "1"}}
 	isRefused := func(err error) bool {
 		return err != nil && strings.Contains(err.Error(), "the sets in Redis are those of another database") && strings.Contains(err.Error(), "activityd reset --yes")
 	}

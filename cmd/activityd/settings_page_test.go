@@ -2,33 +2,17 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/settings"
 )
 
-// settingsFile is written from the code by "make pages".
-const settingsFile = "../../docs/settings.md"
-
 func TestThePageOfSettings(t *testing.T) {
 	t.Parallel()
-	text := settingsPage()
-	if strings.Count(text, "\n| `ACTIVITYD_") < 20 {
-		t.Errorf("there are few settings:\n%s", text)
-	}
-	if *write {
-		must(t, os.WriteFile(settingsFile, []byte(text), 0o644))
-	}
-	page, err := os.ReadFile(settingsFile)
-	must(t, err)
-	if diff := cmp.Diff(text, string(page)); diff != "" {
-		t.Errorf("%s is not what the code says (-code +page); run \"make pages\":\n%s", settingsFile, diff)
-	}
+	wantPage(t, "../../docs/settings.md", settingsPage())
 }
 
 // settingsPage returns the page of all settings.

@@ -49,13 +49,11 @@ func TestWrongPasswordIsReported(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	path := filepath.Join(folder, "socket")
 	socket := manager(t, path)
-	self, err := os.Executable()
-	must(t, err)
 	dsn, err := mysqldriver.ParseDSN(servertest.MySQLDSN(t))
 	must(t, err)
 	db := servertest.MySQL(t)
 	dsn.User, dsn.Passwd = "late"+strconv.Itoa(os.Getpid()), "secret"
-	p := spawnBy(t, []string{"env", notifySocket + "=" + path, "ACTIVITYD_MYSQL_DSN=" + dsn.FormatDSN(), self})
+	p := spawnServe(t, dsn.FormatDSN(), servertest.Redis(t).URL(), notifySocket+"="+path)
 	p.awaitLog(t, "started")
 	if line := p.awaitLog(t, "not ready"); !strings.Contains(line["error"], "Access denied") || !strings.Contains(line["error"], "check user and password") {
 		t.Errorf("the last line of the start is %v", line)
@@ -84,7 +82,9 @@ func TestWrongPasswordIsReported(t *testing.T) {
 	if state := notified(t, socket); state != stateStopping {
 		t.Errorf("the manager is notified of %q, want %q", state, stateStopping)
 	}
-	must(t, p.cmd.Wait())
+	if code := p.wait(); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
 }
 
 // The unit waits for as long as requests and then tasks may take to finish.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,16 +25,18 @@ import (
 
 func newTasks() *cobra.Command {
 	return newGroup("tasks", "Look at tasks; retry or discard them; hold queues back",
-		"Look at tasks; try dead tasks again; discard tasks that are dead or wait; hold queues back.\n\n"+
+		"Look at tasks; try dead tasks again; discard tasks that are dead or wait; hold queues back.\n"+
 			"A task is waiting for a worker, scheduled for later, running, or dead: it failed for good and is\n"+
-			"kept with its reason.",
-		"  activityd tasks stats\n  activityd tasks list --state dead\n  activityd tasks list 4711\n"+
-			"  activityd tasks retry --all --dry-run\n  activityd tasks pause fan_out",
-		newTasksList(), newTasksStats(), newTasksRetry(), newTasksDiscard(),
-		newPause("pause", "Let no task of a queue start until it is resumed. Tasks that run go on, and tasks can be\n"+
-			"enqueued as ever. All processes notice within a second. A pause outlives restarts.",
-			(*queue.Queue).Pause, "is paused: activityd tasks resume ends it", "was paused already"),
-		newPause("resume", "End the pause of a queue.", (*queue.Queue).Resume, "is resumed", "was not paused"))
+			"kept with its reason. docs/operate.md says more.",
+		"  activityd tasks stats\n  activityd tasks list --state dead --type upload\n  activityd tasks list 4711\n"+
+			"  activityd tasks retry --type upload --error refused\n  activityd tasks discard 4711\n  activityd tasks pause fan_out",
+		newTasksList(), newTasksStats(),
+		newTasksChange(&taskChange{past: "retried", do: (*queue.Queue).Retry, taskFlags: taskFlags{possible: []queue.State{queue.Dead, queue.Scheduled}}},
+			"retry", "Try dead tasks again, with all their attempts; or start tasks that wait for their time"),
+		newTasksChange(&taskChange{past: "discarded", deletes: true, do: (*queue.Queue).Discard, taskFlags: taskFlags{possible: []queue.State{queue.Dead, queue.Waiting, queue.Scheduled}}},
+			"discard", "Delete tasks that are dead, or do not run: what they would have changed stays unchanged"),
+		newPause("pause", "Let no task of a queue start until it is resumed", (*queue.Queue).Pause, "is paused: activityd tasks resume ends it", "was paused already"),
+		newPause("resume", "End the pause of a queue", (*queue.Queue).Resume, "is resumed", "was not paused"))
 }
 
 // withTables calls do with the database and its queue. If a Redis is named, idle workers are notified of tasks that may start.
@@ -63,11 +64,6 @@ func withTables(cmd *cobra.Command, c *config, do func(context.Context, *sql.DB,
 	return do(ctx, db, queue.NewQueue(db, queue.Options{Kinds: tasks.Kinds(), Notifier: notifier, Owner: processName()}))
 }
 
-// withTasks is [withTables] for the queue alone.
-func withTasks(cmd *cobra.Command, c *config, do func(context.Context, *queue.Queue) error) error {
-	return withTables(cmd, c, func(ctx context.Context, _ *sql.DB, q *queue.Queue) error { return do(ctx, q) })
-}
-
 // knownQueues returns the queues that have workers unless --workers says otherwise.
 func knownQueues() (names []string) {
 	for _, w := range tasks.DefaultWorkers() {
@@ -83,17 +79,13 @@ type taskFlags struct {
 	possible                []queue.State // of --state
 }
 
-func (t *taskFlags) register(cmd *cobra.Command, defaults string) {
-	f := cmd.Flags()
+func (t *taskFlags) register(f *pflag.FlagSet, defaults string) {
 	f.StringSliceVar(&t.types, "type", nil, "only tasks of this `type`; may be repeated, as may state and queue")
 	f.StringSliceVar(&t.states, "state", nil, "only tasks in this `state`"+defaults)
 	f.StringSliceVar(&t.queues, "queue", nil, "only tasks of this `queue`")
 	f.StringVar(&t.member, "member", "", "only tasks about this `member`")
 	f.StringVar(&t.dedupe, "dedupe-key", "", "only tasks with this dedupe `key`")
 	f.StringVar(&t.lastErr, "error", "", "only tasks whose last error contains this `text`; % and _ are as in LIKE, and a backslash before them takes that away")
-	completeFlag(cmd, "type", tasks.Kinds().Names())
-	completeFlag(cmd, "state", t.possible)
-	completeFlag(cmd, "queue", knownQueues())
 }
 
 // filter returns the filter of the ids in args, or of the flags. A flag with an empty value, as of a variable that the
@@ -133,23 +125,18 @@ func (t *taskFlags) filter(f *pflag.FlagSet, args []string) (match queue.Filter,
 	return match, nil
 }
 
-// taskList holds the flags of list.
+// taskList is the command list.
 type taskList struct {
 	match  queue.Filter
-	output string
+	asJSON bool
 	limit  int // 0: none
 }
 
 func newTasksList() *cobra.Command {
 	c, chosen, l := &config{}, &taskFlags{possible: queue.States()}, taskList{}
-	var after uint64
 	cmd := &cobra.Command{
 		Use:   "list [ID...]",
 		Short: "List tasks, the oldest first; show all that is known about those that are named",
-		Long: "List the tasks that a filter chooses, the oldest first; or show all that is known about the tasks\n" +
-			"with these ids, with the whole last error. Ages are by this machine's clock." + outputHelp,
-		Example: "  activityd tasks list --state dead --type upload\n  activityd tasks list 4711\n" +
-			"  activityd tasks list --member 12345 -o json\n  activityd tasks list --state dead --limit 0 -o json > dead.ndjson",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if l.match, err = chosen.filter(cmd.Flags(), args); err != nil {
 				return err
@@ -157,19 +144,18 @@ func newTasksList() *cobra.Command {
 			if err := within("limit", l.limit, 0, 1_000_000_000); err != nil {
 				return err
 			}
-			if l.match.After = after; len(args) > 0 {
+			if len(args) > 0 {
 				l.limit = 0
 			}
-			return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
+			return withTables(cmd, c, func(ctx context.Context, _ *sql.DB, q *queue.Queue) error {
 				return l.print(ctx, q, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			})
 		},
 	}
 	f := cmd.Flags()
-	chosen.register(cmd, "")
+	chosen.register(f, "")
 	f.IntVar(&l.limit, "limit", 50, "how many to list; 0: all")
-	f.Uint64Var(&after, "after", 0, "only those after the task with this `id`, as for the next page")
-	outputFlag(f, &l.output)
+	jsonFlag(f, &l.asJSON)
 	c.mysqlFlags(f)
 	return cmd
 }
@@ -177,24 +163,25 @@ func newTasksList() *cobra.Command {
 // print prints the tasks that match. It says on errs that there are none, or more, as a program may read out; that a
 // named task is missing is an error.
 func (l taskList) print(ctx context.Context, q *queue.Queue, out, errs io.Writer) error {
-	missing, listed, last := slices.Clone(l.match.IDs), 0, uint64(0)
+	missing, listed := slices.Clone(l.match.IDs), 0
 	for page, err := range inspect.Pages(ctx, q, l.match, inspect.Batch) {
 		if err != nil {
 			return err
 		}
-		for i, r := range page {
-			if l.limit > 0 && listed+i == l.limit {
-				err := l.printPage(out, page[:i], listed == 0)
-				sayf(errs, "there are more: go on with --after %d, or list all with --limit 0", last)
-				return err
-			}
-			last = r.ID
-			missing = slices.DeleteFunc(missing, func(id uint64) bool { return id == r.ID })
+		more := l.limit > 0 && listed+len(page) > l.limit
+		if more {
+			page = page[:l.limit-listed]
 		}
 		if err := l.printPage(out, page, listed == 0); err != nil {
 			return err
 		}
-		listed += len(page)
+		if listed += len(page); more {
+			sayf(errs, "there are more: --limit 0 lists all")
+			return nil
+		}
+		for _, r := range page {
+			missing = slices.DeleteFunc(missing, func(id uint64) bool { return id == r.ID })
+		}
 	}
 	switch {
 	case len(missing) > 0:
@@ -206,94 +193,54 @@ func (l taskList) print(ctx context.Context, q *queue.Queue, out, errs io.Writer
 }
 
 // printPage prints tasks as JSON, as a table, or one below the other if they are named.
-func (l taskList) printPage(out io.Writer, page []queue.Record, first bool) error {
-	if len(l.match.IDs) == 0 || l.output == outputJSON {
-		return printTasks(out, l.output, page, first)
-	}
-	for _, r := range page {
-		if _, err := io.WriteString(out, taskSheet(r, time.Now())); err != nil {
-			return err
+func (l taskList) printPage(out io.Writer, page []queue.Record, first bool) (err error) {
+	switch {
+	case l.asJSON:
+		for _, r := range page {
+			err = errors.Join(err, printJSON(out, r))
 		}
-	}
-	return nil
-}
-
-// sayf prints a line, and ignores a failed write.
-func sayf(out io.Writer, format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
-
-// taskSheet returns all that is known about a task.
-func taskSheet(r queue.Record, now time.Time) string {
-	text := sheet(fmt.Sprintf("task %d", r.ID), inspect.Task(r, now)...)
-	if r.LastError != "" {
-		text += "  last error\n    " + strings.ReplaceAll(strings.TrimRight(r.LastError, "\n"), "\n", "\n    ") + "\n"
-	}
-	return text
-}
-
-// printTasks prints a page of tasks, below a head if it is the first.
-func printTasks(w io.Writer, output string, page []queue.Record, first bool) error {
-	return printList(w, output, page, newTaskJSON, func(page []queue.Record) inspect.Table {
+	case len(l.match.IDs) > 0:
+		for _, r := range page {
+			err = errors.Join(err, printTask(out, r))
+		}
+	default:
 		table := inspect.Tasks(page, time.Now())
 		if !first {
 			table.Head = nil
 		}
-		return table
-	})
-}
-
-// taskJSON is a task as other programs read it.
-type taskJSON struct {
-	ID          uint64          `json:"id,string"`
-	Queue       string          `json:"queue"`
-	Type        string          `json:"type"`
-	Subject     uint64          `json:"subject,string"`
-	Args        json.RawMessage `json:"args,omitempty"`
-	Priority    int             `json:"priority"`
-	State       queue.State     `json:"state"`
-	Attempts    int             `json:"attempts"`
-	MaxAttempts int             `json:"max_attempts,omitempty"`
-	Behind      bool            `json:"behind,omitempty"`
-	CreatedAt   string          `json:"created_at"`
-	StartedAt   string          `json:"started_at,omitempty"`
-	DiedAt      string          `json:"died_at,omitempty"`
-	RunAt       string          `json:"run_at,omitempty"`
-	ExpiresAt   string          `json:"expires_at,omitempty"`
-	LeaseOwner  string          `json:"lease_owner,omitempty"`
-	LeaseUntil  string          `json:"lease_until,omitempty"`
-	DedupeKey   string          `json:"dedupe_key,omitempty"`
-	LastError   string          `json:"last_error,omitempty"`
-}
-
-func newTaskJSON(r queue.Record) taskJSON {
-	return taskJSON{
-		ID: r.ID, Queue: r.Queue, Type: r.Kind, Subject: r.Key, Args: r.Payload, Priority: r.Priority, State: r.State,
-		Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, Behind: r.Behind,
-		CreatedAt: inspect.Stamp(r.Created), StartedAt: inspect.Stamp(r.Started), DiedAt: inspect.Stamp(r.Died),
-		RunAt: inspect.Stamp(r.RunAt), ExpiresAt: inspect.Stamp(r.ExpiresAt), LeaseOwner: r.LeaseOwner, LeaseUntil: inspect.Stamp(r.LeaseUntil),
-		DedupeKey: r.DedupeKey, LastError: r.LastError,
+		err = printTable(out, table)
 	}
+	return err
+}
+
+// printTask prints all that is known about a task.
+func printTask(out io.Writer, r queue.Record) error {
+	err := printSheet(out, fmt.Sprintf("task %d", r.ID), inspect.Task(r, time.Now()))
+	if r.LastError != "" {
+		sayf(out, "  last error\n    %s", strings.ReplaceAll(strings.TrimRight(r.LastError, "\n"), "\n", "\n    "))
+	}
+	return err
 }
 
 func newTasksStats() *cobra.Command {
-	c, output := &config{}, ""
+	c, asJSON := &config{}, false
 	cmd := &cobra.Command{
 		Use:   "stats",
-		Short: "Say how full the queues are",
+		Short: "Say how full the queues are: tasks by queue, type and state, and the age of the oldest",
 		Long: "Say how full the queues are: tasks by queue, type and state, and the age of the oldest waiting\n" +
 			"task. Of each queue and state only the first 100000 tasks are counted, so that it costs little\n" +
-			"whatever waits; larger numbers have a \"≥\"." + outputHelp,
-		Example: "  activityd tasks stats\n  watch activityd tasks stats",
-		Args:    cobra.NoArgs,
+			"whatever waits; larger numbers have a \"≥\".",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
+			return withTables(cmd, c, func(ctx context.Context, _ *sql.DB, q *queue.Queue) error {
 				is, err := q.Stats(ctx)
 				if err != nil {
 					return err
 				}
 				out, stats := cmd.OutOrStdout(), inspect.NewQueues(is, time.Now())
 				switch {
-				case output == outputJSON:
-					return newLineEncoder(out).Encode(stats)
+				case asJSON:
+					return printJSON(out, stats)
 				case len(stats.Queues) == 0:
 					_, err = fmt.Fprintln(out, "there are no tasks, and no queue is paused")
 					return err
@@ -304,7 +251,7 @@ func newTasksStats() *cobra.Command {
 			})
 		},
 	}
-	outputFlag(cmd.Flags(), &output)
+	jsonFlag(cmd.Flags(), &asJSON)
 	c.mysqlFlags(cmd.Flags())
 	return cmd
 }
@@ -317,55 +264,29 @@ type taskChange struct {
 
 	taskFlags
 
-	match         queue.Filter
-	all, dry, yes bool
+	all, yes bool
 }
 
-func newTasksRetry() *cobra.Command {
-	ch := &taskChange{past: "retried", do: (*queue.Queue).Retry, taskFlags: taskFlags{possible: []queue.State{queue.Dead, queue.Scheduled}}}
-	return ch.command(&cobra.Command{
-		Use:   "retry [ID...]",
-		Short: "Try dead tasks again",
-		Long: "Try dead tasks again, with all their attempts; or, by id or with --state scheduled, start tasks\n" +
-			"that wait for their time. Each is touched once, however often it fails again. They are taken in\n" +
-			"batches of 500; an interrupt stops between two batches. With --redis-url idle workers are\n" +
-			"notified; else they find the tasks at their next poll, within a second.",
-		Example: "  activityd tasks retry --all --dry-run\n  activityd tasks retry --type upload\n  activityd tasks retry 4711 4712",
-	})
-}
-
-func newTasksDiscard() *cobra.Command {
-	ch := &taskChange{past: "discarded", deletes: true, do: (*queue.Queue).Discard, taskFlags: taskFlags{possible: []queue.State{queue.Dead, queue.Waiting, queue.Scheduled}}}
-	return ch.command(&cobra.Command{
-		Use:   "discard [ID...]",
-		Short: "Delete tasks that are dead, or have not begun",
-		Long: "Delete dead tasks, which nothing tries again; or, by id or with --state, tasks that have not begun,\n" +
-			"or wait for their next attempt. Tasks that run go on. What a discarded task would have changed\n" +
-			"stays unchanged: the sets that it concerns may stay as they are until another task updates them\n" +
-			"(activityd show MEMBER compares one). A filter needs --yes.",
-		Example: "  activityd tasks discard 4711\n  activityd tasks discard --type upload --dry-run\n" +
-			"  activityd tasks discard --queue mails --state waiting,scheduled --yes",
-	})
-}
-
-// command completes the command.
-func (ch *taskChange) command(cmd *cobra.Command) *cobra.Command {
+// newTasksChange returns the command of a change.
+func newTasksChange(ch *taskChange, name, short string) *cobra.Command {
 	c := &config{}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := ch.choose(cmd, args); err != nil {
-			return err
-		}
-		return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
-			if ch.dry {
-				return ch.preview(ctx, q, cmd.OutOrStdout())
+	cmd := &cobra.Command{
+		Use: name + " [ID...]", Short: short,
+		Long: short + ".\nThe tasks are those with the ids, or those that the filter chooses: dead tasks, without --state.\n" +
+			"It takes them in batches; an interrupt stops it between two.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			match, err := ch.choose(cmd, args)
+			if err != nil {
+				return err
 			}
-			return ch.run(ctx, q, cmd.OutOrStdout(), cmd.ErrOrStderr())
-		})
+			return withTables(cmd, c, func(ctx context.Context, _ *sql.DB, q *queue.Queue) error {
+				return ch.run(ctx, q, match, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			})
+		},
 	}
 	f := cmd.Flags()
-	ch.register(cmd, " (default dead)")
+	ch.register(f, " (default dead)")
 	f.BoolVar(&ch.all, "all", false, "all of them, without ids and without a filter")
-	f.BoolVar(&ch.dry, "dry-run", false, "only say which tasks it would be")
 	if ch.deletes {
 		f.BoolVar(&ch.yes, "yes", false, "do it")
 	}
@@ -375,38 +296,37 @@ func (ch *taskChange) command(cmd *cobra.Command) *cobra.Command {
 }
 
 // choose reads the arguments and flags. All tasks are to be asked for explicitly.
-func (ch *taskChange) choose(cmd *cobra.Command, args []string) (err error) {
-	if ch.match, err = ch.filter(cmd.Flags(), args); err != nil {
-		return err
-	}
-	m := &ch.match
+func (ch *taskChange) choose(cmd *cobra.Command, args []string) (m queue.Filter, err error) {
+	m, err = ch.filter(cmd.Flags(), args)
 	switch {
+	case err != nil:
+		return m, err
 	case !ch.all && len(m.IDs)+len(m.Kinds)+len(m.Queues)+len(m.Error)+len(m.DedupeKey) == 0 && m.Key == 0:
-		return fmt.Errorf("%s which tasks? Name them by id, --type, --queue, --member, --dedupe-key or --error, or say --all", cmd.Name())
+		return m, fmt.Errorf("%s which tasks? Name them by id, --type, --queue, --member, --dedupe-key or --error, or say --all", cmd.Name())
 	case len(m.IDs) > 0:
 		m.States = ch.possible
-	case ch.deletes && !ch.yes && !ch.dry:
-		return errors.New("this deletes tasks for good: look at them with --dry-run, then repeat with --yes")
+	case ch.deletes && !ch.yes:
+		return m, errors.New("this deletes tasks for good: look at them with activityd tasks list and this filter, then repeat with --yes")
 	case len(m.States) == 0:
 		m.States = []queue.State{queue.Dead}
 	}
-	return nil
+	return m, nil
 }
 
 // run changes all chosen tasks, a transaction for each page of them. It fails at the end if a task named by id cannot
 // be changed.
-func (ch *taskChange) run(ctx context.Context, q *queue.Queue, out, errs io.Writer) error {
+func (ch *taskChange) run(ctx context.Context, q *queue.Queue, chosen queue.Filter, out, errs io.Writer) error {
 	do := func(ctx context.Context, match queue.Filter, limit int) (int, error) {
 		return ch.do(q, ctx, match, limit)
 	}
-	changed, missed, err := inspect.Change(ctx, inspect.Pages(ctx, q, ch.match, inspect.Batch), ch.match, do)
+	changed, missed, err := inspect.Change(ctx, inspect.Pages(ctx, q, chosen, inspect.Batch), chosen, do)
 	if err != nil {
 		return fmt.Errorf("%s %d tasks, and left the rest as it was; repeat it to go on: %w", ch.past, changed, err)
 	}
 	if _, err := fmt.Fprintf(out, "%s %d tasks\n", ch.past, changed); err != nil {
 		return err
 	}
-	if left := len(ch.match.IDs) - changed; left > 0 {
+	if left := len(chosen.IDs) - changed; left > 0 {
 		return fmt.Errorf("%d of the named tasks are gone, or in none of the states %v, and were left alone: activityd tasks list shows them", left, ch.possible)
 	}
 	if missed > 0 {
@@ -415,35 +335,14 @@ func (ch *taskChange) run(ctx context.Context, q *queue.Queue, out, errs io.Writ
 	return nil
 }
 
-// previewed is how many tasks a preview shows.
-const previewed = 10
-
-// preview shows the first of the chosen tasks, and says how many there are.
-func (ch *taskChange) preview(ctx context.Context, q *queue.Queue, out io.Writer) error {
-	total := 0
-	for page, err := range inspect.Pages(ctx, q, ch.match, inspect.Batch) {
-		if err == nil && total == 0 {
-			err = printTasks(out, outputTable, page[:min(len(page), previewed)], true)
-		}
-		if err != nil {
-			return err
-		}
-		total += len(page)
-	}
-	_, err := fmt.Fprintf(out, "%d tasks would be %s\n", total, ch.past)
-	return err
-}
-
 // newPause returns a command that changes the pause of a queue. A name that may be misspelt is not refused: a site's own
 // queue may be paused before its first task comes.
-func newPause(name, long string, change func(*queue.Queue, context.Context, string) (bool, error), changed, unchanged string) *cobra.Command {
+func newPause(name, short string, change func(*queue.Queue, context.Context, string) (bool, error), changed, unchanged string) *cobra.Command {
 	c := &config{}
-	short, _, _ := strings.Cut(long, ".")
 	cmd := &cobra.Command{
-		Use: name + " QUEUE", Short: short, Long: long, Example: "  activityd tasks " + name + " fan_out",
-		Args: cobra.ExactArgs(1), ValidArgs: knownQueues(),
+		Use: name + " QUEUE", Short: short, Args: cobra.ExactArgs(1), ValidArgs: knownQueues(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withTasks(cmd, c, func(ctx context.Context, q *queue.Queue) error {
+			return withTables(cmd, c, func(ctx context.Context, _ *sql.DB, q *queue.Queue) error {
 				done, err := change(q, ctx, args[0])
 				if err != nil {
 					return err
@@ -451,10 +350,7 @@ func newPause(name, long string, change func(*queue.Queue, context.Context, stri
 				if !slices.Contains(knownQueues(), args[0]) {
 					sayf(cmd.ErrOrStderr(), "activityd: %q is no queue of activityd's own: those are %v", args[0], knownQueues())
 				}
-				outcome := unchanged
-				if done {
-					outcome = changed
-				}
+				outcome := map[bool]string{true: changed, false: unchanged}[done]
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "queue %s %s\n", args[0], outcome)
 				return err
 			})

@@ -1,148 +1,197 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
-	"io"
+	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// tokenOptions are the flags of the command token.
-type tokenOptions struct {
-	scopes string
-	rate   string
-	file   string
-	queues []string
+// viewerConfig is the part about the tokens of viewers.
+type viewerConfig struct {
+	keys         string // a file
+	audience     string
+	allowOrigins []string
+}
 
-	viewers viewerConfig
-	viewer  string // a member's id
-	key     string
-	ttl     time.Duration
-	newKey  string
-	alg     string
+// viewerLimit is how many requests a viewer may make of a process: a homepage asks once a visit, and a widget once a
+// minute.
+var viewerLimit = auth.Limit{PerSecond: 2, Burst: 30}
+
+func (v *viewerConfig) flags(f *pflag.FlagSet) {
+	v.keyFlags(f)
+	f.StringSliceVar(&v.allowOrigins, "allow-origin", nil, "`origins` of the pages that may ask for viewers, with commas, as in https://photos.example")
+	f.Lookup("allow-origin").DefValue = ""
+	settings.NoFlag(f, "viewer-audience")
+}
+
+// keyFlags registers the flags that the command token viewer has, too.
+func (v *viewerConfig) keyFlags(f *pflag.FlagSet) {
+	f.StringVar(&v.keys, "viewer-keys", "", "`file` of the keys that viewers' tokens are signed with (JWK Set); read again when it changes; activityd token key makes it")
+	f.StringVar(&v.audience, "viewer-audience", "", "`audience` (aud) that viewers' tokens must be for; without it they must be for none")
+}
+
+func (v *viewerConfig) check(want wanted) {
+	want("viewer-audience", v.audience == "" || v.keys != "", "needs --viewer-keys")
+	want("allow-origin", len(v.allowOrigins) == 0 || v.keys != "", "needs --viewer-keys")
+	for _, origin := range v.allowOrigins {
+		err := api.CheckOrigin(origin)
+		want("allow-origin", err == nil, "%v", err)
+	}
 }
 
 func newToken() *cobra.Command {
-	o := tokenOptions{}
+	var scopes, rate, file string
+	var queues []string
 	cmd := &cobra.Command{
-		Use:   "token {NAME | --viewer MEMBER | --new-key ID}",
-		Short: "Make a token of a client or of a viewer, or a key for those of viewers",
-		Long: "Make a token. The secret is printed once and kept nowhere: give it to the client, which\n" +
-			"sends it as Authorization: Bearer SECRET. The line with its hash belongs into the file\n" +
-			"that serve is given as --token-file; --append writes it there, and a running serve takes\n" +
-			"it over within a second or two. To revoke a token, delete its line.\n\n" +
-			"The scope read is for asking, write for enqueuing tasks; inspect lets operators look\n" +
-			"at the console; admin may all of that, and sees in explanations what members may not; work\n" +
-			"is for working on the tasks of --queues, whose kinds are the site's own. NAME is what the\n" +
-			"log calls the client.\n\n" +
-			"A viewer's token is made by the site, which signs it with a key of --viewer-keys; with it\n" +
-			"a browser asks /v1/me for its member. --viewer makes one for trying. --new-key adds a key\n" +
-			"to the file, which it makes if there is none, for you alone to read. To revoke the tokens\n" +
-			"that a key signed, delete the key.",
+		Use:   "token NAME",
+		Short: "Make a token of a client",
+		Long: "Make a token of a client, which sends the secret as Authorization: Bearer SECRET. The secret is\n" +
+			"printed once and kept nowhere. The line with its hash belongs into the file of serve --token-file,\n" +
+			"which serve reads again when it changes. To revoke a token, delete its line. NAME is what the log\n" +
+			"calls the client. docs/deploy.md has the scopes, and docs/page.md the tokens of viewers.",
 		Example: "  activityd token homepage --scopes read --rate 500/s --append tokens\n" +
-			"  activityd token uploads --scopes write\n" +
 			"  activityd token mailer --scopes work --queues mail\n" +
-			"  activityd token --new-key 2026-11 --viewer-keys viewer-keys.json\n" +
-			"  activityd token --viewer 12345 --viewer-keys viewer-keys.json",
-		Args: func(cmd *cobra.Command, args []string) error {
-			form, err := tokenForm(cmd.Flags())
-			switch {
-			case err != nil:
-				return err
-			case form == "NAME":
-				return cobra.ExactArgs(1)(cmd, args)
-			}
-			return cobra.NoArgs(cmd, args)
-		},
+			"  activityd token key 2026-11 --viewer-keys viewer-keys.json\n" +
+			"  activityd token viewer 12345 --viewer-keys viewer-keys.json",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch form, _ := tokenForm(cmd.Flags()); form { // Args checked it
-			case "--new-key":
-				return addViewerKey(o, cmd.ErrOrStderr())
-			case "--viewer":
-				return makeViewerToken(o, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			token, secret, err := issue(args[0], scopes, rate, queues)
+			if err != nil {
+				return err
 			}
-			return makeToken(args[0], o, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			out, notes := cmd.OutOrStdout(), cmd.ErrOrStderr()
+			if file == "" {
+				sayf(notes, "The first line is the secret, which is shown only now; the second belongs into the token file.")
+				_, err = fmt.Fprintf(out, "%s\n%s\n", secret, token)
+				return err
+			}
+			if err := auth.AppendToken(file, token); err != nil {
+				return fmt.Errorf("--append: %w", err)
+			}
+			sayf(notes, "Added %s to %s. This is its secret, which is shown only now:", token.Name, file)
+			_, err = fmt.Fprintln(out, secret)
+			return err
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.scopes, "scopes", "", "what it is good for, with commas: `read,write,admin,inspect,work` (required for a client)")
-	f.StringVar(&o.rate, "rate", "", "max requests in a second, for each process of serve, as in `100/s`; without it there is no limit")
-	f.StringSliceVar(&o.queues, "queues", nil, "`queues` to work on, with commas; the scope work needs them")
-	f.StringVar(&o.file, "append", "", "`file` to add the line to; made if there is none, for you alone to read")
-	o.viewers.keyFlags(f)
-	f.StringVar(&o.viewer, "viewer", "", "`member` to make a viewer's token for")
-	f.StringVar(&o.key, "key", "", "`id` (kid) of the key to sign a viewer's token with; without it, the last one that signs")
-	f.DurationVar(&o.ttl, "ttl", time.Hour, "how long a viewer's token lives, at most 24h")
-	f.StringVar(&o.newKey, "new-key", "", "`id` (kid) of a key to make and to add to --viewer-keys, such as the month")
-	f.Var(settings.NewChoice(&o.alg, auth.EdDSA, auth.HS256), "alg", "algorithm of the new key")
-	completeFlag(cmd, "scopes", []string{"read", "write", "admin", "inspect", "work"})
+	f.StringVar(&scopes, "scopes", "", "what it is good for, with commas: `read,write,admin,inspect,work` (required)")
+	f.StringVar(&rate, "rate", "", "max requests in a second, for each process of serve, as in `100/s`; without it there is no limit")
+	f.StringSliceVar(&queues, "queues", nil, "`queues` to work on, with commas; the scope work needs them")
+	f.StringVar(&file, "append", "", "`file` to add the line to; made if there is none, for you alone to read")
+	cmd.AddCommand(newTokenViewer(), newTokenKey())
 	return cmd
 }
 
-// tokenForms are the forms of the command that a flag goes with.
-var tokenForms = map[string][]string{
-	"scopes": {"NAME"}, "rate": {"NAME"}, "append": {"NAME"}, "queues": {"NAME"},
-	"viewer": {"--viewer"}, "key": {"--viewer"}, "ttl": {"--viewer"}, "viewer-audience": {"--viewer"},
-	"new-key": {"--new-key"}, "alg": {"--new-key"},
-	"viewer-keys": {"--viewer", "--new-key"},
-}
-
-// tokenForm returns the form that is meant, and an error for a flag that was given and does
-// nothing in it: a client's token with --ttl would seem to end.
-func tokenForm(f *pflag.FlagSet) (form string, err error) {
-	form = "NAME"
-	switch {
-	case f.Changed("viewer"):
-		form = "--viewer"
-	case f.Changed("new-key"):
-		form = "--new-key"
-	}
-	f.Visit(func(flag *pflag.Flag) {
-		if forms := tokenForms[flag.Name]; err == nil && forms != nil && !slices.Contains(forms, form) {
-			err = fmt.Errorf("--%s: goes with %s, and not with %s", flag.Name, strings.Join(forms, " and "), form)
-		}
-	})
-	return form, err
-}
-
-// makeToken prints the values to keep to out, the secret first, and prints advice on their use to notes.
-func makeToken(name string, o tokenOptions, out, notes io.Writer) error {
-	scopes, err := auth.ParseScope(o.scopes)
+// issue makes a token of a client. The errors name the flag.
+func issue(name, words, rate string, queues []string) (t auth.Token, secret string, err error) {
+	scopes, err := auth.ParseScope(words)
 	if err != nil {
-		return fmt.Errorf("--scopes: %w", err)
+		return t, "", fmt.Errorf("--scopes: %w", err)
 	}
 	var limit auth.Limit
-	if o.rate != "" {
-		if limit, err = auth.ParseLimit(o.rate); err != nil {
-			return fmt.Errorf("--rate: %w", err)
+	if rate != "" {
+		if limit, err = auth.ParseLimit(rate); err != nil {
+			return t, "", fmt.Errorf("--rate: %w", err)
 		}
 	}
 	for _, own := range tasks.DefaultWorkers() {
-		if slices.Contains(o.queues, own.Queue) {
-			return fmt.Errorf("--queues: activityd itself works on %s", own.Queue)
+		if slices.Contains(queues, own.Queue) {
+			return t, "", fmt.Errorf("--queues: activityd itself works on %s", own.Queue)
 		}
 	}
-	token, secret, err := auth.Issue(name, scopes, limit, o.queues...)
+	return auth.Issue(name, scopes, limit, queues...)
+}
+
+func newTokenViewer() *cobra.Command {
+	v, keyID, ttl := &viewerConfig{}, "", time.Duration(0)
+	cmd := &cobra.Command{
+		Use:   "viewer MEMBER",
+		Short: "Make a viewer's token, for trying: the site makes those of its members",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			viewer, err := member.Parse(args[0])
+			if err != nil {
+				return fmt.Errorf("MEMBER: %w", err)
+			}
+			key, err := signingKey(v.keys, keyID)
+			if err != nil {
+				return err
+			}
+			token, err := key.Sign(viewer, ttl, v.audience)
+			if err != nil {
+				return fmt.Errorf("--ttl, --key: %w", err)
+			}
+			sayf(cmd.ErrOrStderr(), "A token of viewer %s by the key %s, until %s. Who has it may ask as that member until then.",
+				viewer, key.ID, time.Now().Add(ttl).Format(time.DateTime))
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), token)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	v.keyFlags(f)
+	f.StringVar(&keyID, "key", "", "`id` (kid) of the key to sign with; without it, the last one that signs")
+	f.DurationVar(&ttl, "ttl", time.Hour, "how long the token lives, at most 24h")
+	return cmd
+}
+
+// errNoKeys is that no file of keys is named.
+var errNoKeys = errors.New("--viewer-keys: is missing: want the file that serve is given")
+
+// signingKey returns the key of a file that has an id and signs, or the last: operators add new keys at the end.
+func signingKey(file, id string) (key auth.ViewerKey, err error) {
+	if file == "" {
+		return key, errNoKeys
+	}
+	text, err := os.ReadFile(file)
 	if err != nil {
-		return err
+		return key, fmt.Errorf("--viewer-keys: %w", err)
 	}
-	if o.file == "" {
-		sayf(notes, "The first line is the secret, which is shown only now; the second belongs into the token file.")
-		_, err = fmt.Fprintf(out, "%s\n%s\n", secret, token)
-		return err
+	keys, err := auth.ParseViewerKeys(bytes.TrimPrefix(text, []byte("\ufeff")))
+	if err != nil {
+		return key, fmt.Errorf("--viewer-keys: %s: %w", file, err)
 	}
-	if err := auth.AppendToken(o.file, token); err != nil {
-		return fmt.Errorf("--append: %w", err)
+	for _, k := range slices.Backward(keys) {
+		if k.CanSign() && (id == "" || k.ID == id) {
+			return k, nil
+		}
 	}
-	sayf(notes, "Added %s to %s. This is its secret, which is shown only now:", token.Name, o.file)
-	_, err = fmt.Fprintln(out, secret)
-	return err
+	return key, fmt.Errorf("--viewer-keys, --key: %s has no such key that signs: it must have k (HS256) or d (EdDSA)", file)
+}
+
+func newTokenKey() *cobra.Command {
+	file, alg := "", ""
+	cmd := &cobra.Command{
+		Use:   "key ID",
+		Short: "Add a key for viewers' tokens to a file, and make the file if there is none",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if file == "" {
+				return errNoKeys
+			}
+			key, err := auth.NewViewerKey(args[0], alg)
+			if err != nil {
+				return fmt.Errorf("ID: %w", err)
+			}
+			if err := auth.AddViewerKey(file, key); err != nil {
+				return fmt.Errorf("--viewer-keys: %w", err)
+			}
+			sayf(cmd.ErrOrStderr(), "Added the key %s (%s) to %s, with what makes tokens: give it to the site, and keep it from all others.", key.ID, key.Alg, file)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&file, "viewer-keys", "", "`file` to add the key to; made for you alone to read")
+	cmd.Flags().Var(settings.NewChoice(&alg, auth.EdDSA, auth.HS256), "alg", "algorithm of the key")
+	return cmd
 }

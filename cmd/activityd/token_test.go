@@ -12,27 +12,18 @@ import (
 
 func TestTokenPrintsTheSecretAndItsLine(t *testing.T) {
 	t.Parallel()
-	code, out, notes := command(t, nil, "token", "homepage", "--scopes", "read,write", "--rate", "100/s")
+	code, out, notes := command(t, nil, "token", "homepage", "--scopes", "read,work", "--rate", "100/s", "--queues", "mail,letters")
 	secret, line, _ := strings.Cut(out, "\n")
 	tokens, err := auth.Parse(line)
 	if code != 0 || err != nil || len(tokens) != 1 || !strings.HasPrefix(secret, "act_") {
 		t.Fatalf("exit code %d, %v: %q", code, err, out)
 	}
 	token := tokens[0]
-	if token.Name != "homepage" || token.Scopes != auth.Read|auth.Write || token.Limit.PerSecond != 100 || token.Hash != auth.HashOf(secret) {
+	if token.Name != "homepage" || token.Scopes != auth.Read|auth.Work || !slices.Equal(token.Queues, []string{"mail", "letters"}) || token.Limit.PerSecond != 100 || token.Hash != auth.HashOf(secret) {
 		t.Errorf("the token of %q is %+v", secret, token)
 	}
 	if strings.Contains(notes, secret) || !strings.Contains(notes, "first line is the secret") {
 		t.Errorf("notes: %q", notes)
-	}
-}
-
-func TestTokenOfAWorker(t *testing.T) {
-	t.Parallel()
-	_, line, _ := strings.Cut(succeed(t, "token", "mailer", "--scopes", "work", "--queues", "mail,letters"), "\n")
-	tokens, err := auth.Parse(line)
-	if err != nil || len(tokens) != 1 || tokens[0].Scopes != auth.Work || !slices.Equal(tokens[0].Queues, []string{"mail", "letters"}) {
-		t.Errorf("%q: %+v, %v", line, tokens, err)
 	}
 }
 
@@ -58,17 +49,28 @@ func TestTokenAppends(t *testing.T) {
 
 func TestTokenRefuses(t *testing.T) {
 	t.Parallel()
+	file := newViewerKeys(t, "a")
 	for want, args := range map[string][]string{
-		"--scopes: want scopes":        {"a"},
-		"--scopes: want":               {"a", "--scopes=all"},
-		"want a name":                  {"a b", "--scopes=read"},
-		"the name begins":              {"act_a", "--scopes=read"},
-		"--rate: want a rate":          {"a", "--scopes=read", "--rate=100"},
-		"--append: ":                   {"a", "--scopes=read", "--append", filepath.Join(t.TempDir(), "no", "file")},
-		"accepts 1 arg(s), received 0": {"--scopes=read"},
-		"the scope work needs queues":  {"a", "--scopes=work"},
-		"want queues":                  {"a", "--scopes=work", "--queues=Mail"},
-		"--queues: activityd itself w": {"a", "--scopes=work", "--queues=mail,push_urgent"},
+		"--scopes: want scopes":                 {"a"},
+		"--scopes: want":                        {"a", "--scopes=all"},
+		"want a name":                           {"a b", "--scopes=read"},
+		"the name begins":                       {"act_a", "--scopes=read"},
+		"--rate: want a rate":                   {"a", "--scopes=read", "--rate=100"},
+		"--append: ":                            {"a", "--scopes=read", "--append", filepath.Join(t.TempDir(), "no", "file")},
+		"accepts 1 arg(s), received 0":          {"--scopes=read"},
+		"the scope work needs queues":           {"a", "--scopes=work"},
+		"want queues":                           {"a", "--scopes=work", "--queues=Mail"},
+		"--queues: activityd itself w":          {"a", "--scopes=work", "--queues=mail,push_urgent"},
+		"MEMBER: not a member id":               {"viewer", "0", "--viewer-keys", file},
+		"--viewer-keys: is missing: want the f": {"viewer", "1"},
+		"--viewer-keys: open ":                  {"viewer", "1", "--viewer-keys", file + "-no"},
+		"has no such key that signs":            {"viewer", "1", "--viewer-keys", file, "--key=b"},
+		"a token cannot live for 25h":           {"viewer", "1", "--viewer-keys", file, "--ttl=25h"},
+		"--viewer-keys: is missing: want":       {"key", "b"},
+		"--viewer-keys: /":                      {"key", "a", "--viewer-keys", file},
+		"ID: kid: want an id of 1 to 128":       {"key", "a b", "--viewer-keys", file},
+		`invalid argument "RS256" for "--alg"`:  {"key", "b", "--alg=RS256", "--viewer-keys", file},
+		"unknown flag: --ttl":                   {"name", "--scopes=read", "--ttl=1h"},
 	} {
 		code, out, errs := command(t, []string{"ACTIVITYD_SCOPES=admin"}, append([]string{"token"}, args...)...)
 		if code != 1 || out != "" || !strings.Contains(errs, want) {

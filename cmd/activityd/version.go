@@ -11,24 +11,11 @@ import (
 // changes, it is the next version with "-dev". scripts/dist reads it here, and sets both by -ldflags -X.
 var release, commit = "0.1.0", ""
 
-// version describes the build, as far as it is known.
+// version describes the build. Without scripts/dist the commit is as the go command recorded it.
 func version() string {
-	info, _ := debug.ReadBuildInfo()
-	return fmt.Sprintf("activityd %s commit %s %s %s/%s", release, cmp.Or(commit, recorded(info), "unknown"), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-}
-
-// recorded is the commit that the go command recorded, with "+dirty" if files were changed; "": none.
-func recorded(info *debug.BuildInfo) (commit string) {
-	if info == nil {
-		return ""
+	recorded := "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		recorded = info.Main.Version
 	}
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			commit = s.Value + commit
-		case s.Key == "vcs.modified" && s.Value == "true":
-			commit += "+dirty"
-		}
-	}
-	return commit
+	return fmt.Sprintf("activityd %s commit %s %s %s/%s", release, cmp.Or(commit, recorded), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -3,23 +3,9 @@ package main
 import (
 	"os"
 	"regexp"
-	"runtime/debug"
 	"strings"
 	"testing"
 )
-
-// The go command tells the commit, and whether files were changed.
-func TestRecorded(t *testing.T) {
-	t.Parallel()
-	info := &debug.BuildInfo{Settings: []debug.BuildSetting{{Key: "vcs", Value: "git"}, {Key: "vcs.revision", Value: "0123"}, {Key: "vcs.modified", Value: "false"}}}
-	if got := recorded(info); got != "0123" || recorded(nil) != "" {
-		t.Errorf("%q, %q", got, recorded(nil))
-	}
-	info.Settings[2].Value = "true"
-	if got := recorded(info); got != "0123+dirty" {
-		t.Errorf("changed: %q", got)
-	}
-}
 
 // TestTheSourceHasTheVersionOfTheChangelog: a release has the newest entry, and while there are
 // changes behind it the source says "-dev".

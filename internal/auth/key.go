@@ -137,7 +137,7 @@ func (w webKey) key() (k ViewerKey, err error) {
 	// Anyone can sign for a key of order 8 or less, which [ed25519.Verify] does not look for.
 	point, err := new(edwards25519.Point).SetBytes(x)
 	if err != nil || !bytes.Equal(point.Bytes(), x) || new(edwards25519.Point).MultByCofactor(point).Equal(edwards25519.NewIdentityPoint()) == 1 {
-		return k, errors.New("x: is not the public key of a private one: make a pair with: activityd token --new-key")
+		return k, errors.New("x: is not the public key of a private one: make a pair with: activityd token key")
 	}
 	if k.check = ed25519.PublicKey(x); w.D == "" {
 		return k, nil
@@ -163,7 +163,7 @@ func readBytes(name, text string, least, most int) ([]byte, error) {
 	case len(raw) < least || len(raw) > most:
 		return nil, fmt.Errorf("%s: has %d bytes: want at least %d, and at most %d", name, len(raw), least, most)
 	case name != "x" && bytes.Count(raw, raw[:1]) == len(raw):
-		return nil, fmt.Errorf("%s: has one value in all of its bytes: anyone can guess it; make a key with: activityd token --new-key", name)
+		return nil, fmt.Errorf("%s: has one value in all of its bytes: anyone can guess it; make a key with: activityd token key", name)
 	}
 	return raw, nil
 }

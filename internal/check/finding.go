@@ -74,15 +74,16 @@ func (c Cause) ruling() ruling {
 
 // Finding is a difference between Redis and MySQL.
 type Finding struct {
-	User    member.ID // the owner of the set, or the viewer of the answer
-	Contact member.ID // the contact that it is about; 0: the set as a whole
-	Cause   Cause
-	Weight  Weight
+	User    member.ID `json:"user"`             // the owner of the set, or the viewer of the answer
+	Contact member.ID `json:"contact,omitzero"` // the contact that it is about; 0: the set as a whole
+	Cause   Cause     `json:"cause"`
+	Weight  Weight    `json:"class"`
 	// Stored and Actual are the values of the set and of MySQL: unix seconds of the last upload of a contact, or
 	// for findings about the set as a whole numbers of members; for a low last upload that and the date of the newest
 	// photo that is not private; for a wrong answer the dates of the newest photos shown and due.
-	Stored, Actual uint64
-	Detail         string // for people; may be empty
+	Stored uint64 `json:"stored"`
+	Actual uint64 `json:"actual"`
+	Detail string `json:"detail,omitzero"` // for people; may be empty
 }
 
 // String describes the finding in a line.
