@@ -48,7 +48,7 @@ var morePages = map[string]string{
 	"activityd serve":     "[Deploy](deploy.md), [settings](settings.md)",
 	"activityd tasks":     "[Tasks](operate.md#tasks)",
 	"activityd token":     "[Tokens](deploy.md#tokens), [viewer tokens](page.md#viewer-tokens)",
-	"activityd broadcast": "[Members with very many followers](deploy.md#members-with-very-many-followers)",
+	"activityd broadcast": "[Broadcast members](deploy.md#broadcast-members)",
 	"activityd verify":    "[Verify](operate.md#verify)",
 }
 
