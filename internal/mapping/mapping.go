@@ -160,7 +160,7 @@ func (p *parser) read(n int, text string) {
 	case p.in != nil:
 		p.key(n, found[1], found[2])
 	case found[1] == "database" && nameInSQL.MatchString(strings.Trim(found[2], "`")):
-		p.Database, p.Map.line = strings.Trim(found[2], "`"), n
+		p.Database, p.line = strings.Trim(found[2], "`"), n
 	default:
 		p.failf(n, noDatabase)
 	}
