@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/chromedp/cdproto/emulation"
@@ -14,33 +13,16 @@ import (
 	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/demo/world"
 	"github.com/activityd/activityd/internal/testing/browsertest"
+	"github.com/activityd/activityd/internal/testing/logtest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
-
-// notes is the output of a program.
-type notes struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (n *notes) Write(p []byte) (int, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.text.Write(p)
-}
-
-func (n *notes) String() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.text.String()
-}
 
 // runDemo runs the demo until the test ends, and returns its address.
 func runDemo(t *testing.T, o demo.Options) (url string) {
 	t.Helper()
 	o.Listen = "127.0.0.1:0"
 	ctx, cancel := context.WithCancel(context.Background())
-	printed, ended := &notes{}, make(chan error, 1)
+	printed, ended := &logtest.Log{}, make(chan error, 1)
 	go func() { ended <- demo.Run(ctx, o, printed, slog.New(slog.DiscardHandler)) }()
 	t.Cleanup(func() {
 		cancel()

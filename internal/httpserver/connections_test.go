@@ -2,7 +2,6 @@ package httpserver_test
 
 import (
 	"bufio"
-	"bytes"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/activityd/activityd/internal/httpserver"
+	"github.com/activityd/activityd/internal/testing/logtest"
 )
 
 // watched is a gauge or a counter that signals each change.
@@ -36,26 +35,7 @@ func newWatched() watched {
 func (w watched) Inc() { w.rises <- struct{}{} }
 func (w watched) Dec() { w.falls <- struct{}{} }
 
-// logged collects lines of text.
-type logged struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-// lines returns the lines so far.
-func (l *logged) lines() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Collect(strings.Lines(l.buf.String()))
-}
-
-func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+func linesOf(log *logtest.Log) []string { return slices.Collect(strings.Lines(log.String())) }
 
 // dial opens a connection and sends text.
 func dial(t *testing.T, s *httpserver.Server, text string) net.Conn {
@@ -77,8 +57,8 @@ const getHello = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 // a connection makes room. The log has a line at once and, at the end, a line for the rest.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
-	open, refused, log := newWatched(), newWatched(), &logged{}
-	s, served := serve(t, &http.Server{Handler: hello}, httpserver.Options{MaxConnections: 2, Log: log.logger(), Open: open, Refused: refused})
+	open, refused, log := newWatched(), newWatched(), &logtest.Log{}
+	s, served := serve(t, &http.Server{Handler: hello}, httpserver.Options{MaxConnections: 2, Log: log.Logger(), Open: open, Refused: refused})
 	held := []net.Conn{dial(t, s, getHello), dial(t, s, getHello)}
 	<-open.rises
 	<-open.rises
@@ -107,7 +87,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if len(open.rises) != 1 || len(open.falls) != 0 || len(refused.rises) != 0 {
 		t.Errorf("%d were opened, %d closed, %d refused besides", len(open.rises), len(open.falls), len(refused.rises))
 	}
-	lines := log.lines()
+	lines := linesOf(log)
 	if len(lines) != 2 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], "over_limit=1 ") ||
 		!strings.Contains(lines[1], fmt.Sprintf("over_limit=%d ", many-1)) {
 		t.Errorf("logged %q", lines)
@@ -146,26 +126,26 @@ func TestTheBoundByDefault(t *testing.T) {
 func TestProtocolErrorsDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		log, server := &logged{}, &http.Server{}
-		s := httpserver.New(server, httpserver.Options{Log: log.logger()})
+		log, server := &logtest.Log{}, &http.Server{}
+		s := httpserver.New(server, httpserver.Options{Log: log.Logger()})
 		const many = 1000
 		for i := range many {
 			server.ErrorLog.Printf("http: TLS handshake error from 192.0.2.1:%d: %s", i, strings.Repeat("x", 10_000))
 			s.Refused("no_token")
 		}
-		if lines := log.lines(); len(lines) != 1 || !strings.Contains(lines[0], " protocol=1 ") {
+		if lines := linesOf(log); len(lines) != 1 || !strings.Contains(lines[0], " protocol=1 ") {
 			t.Errorf("at once: %.500q", lines)
 		}
 		<-time.After(time.Minute)
 		synctest.Wait()
-		lines := log.lines()
+		lines := linesOf(log)
 		if len(lines) != 2 || len(lines[1]) > 500 || !strings.Contains(lines[1], "level=INFO") ||
 			!strings.Contains(lines[1], fmt.Sprintf(`msg="requests refused" no_token=%d protocol=%d last="http: TLS handshake error from 192.0.2.1:%d: xxx`, many, many-1, many-1)) {
 			t.Errorf("after a minute: %.500q", lines)
 		}
 		<-time.After(10 * time.Minute)
 		synctest.Wait()
-		if lines := log.lines(); len(lines) != 2 {
+		if lines := linesOf(log); len(lines) != 2 {
 			t.Errorf("when it is quiet: %.500q", lines[2:])
 		}
 		s.Refused("unmatched")
@@ -173,7 +153,7 @@ func TestProtocolErrorsDoNotFillTheLog(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		if lines := log.lines(); len(lines) != 4 || !strings.Contains(lines[2], "unmatched=1\n") || !strings.Contains(lines[3], "unmatched=1\n") {
+		if lines := linesOf(log); len(lines) != 4 || !strings.Contains(lines[2], "unmatched=1\n") || !strings.Contains(lines[3], "unmatched=1\n") {
 			t.Errorf("again, and at the end: %.500q", lines[2:])
 		}
 	})
@@ -182,14 +162,14 @@ func TestProtocolErrorsDoNotFillTheLog(t *testing.T) {
 // An error of our own is logged as an error.
 func TestFaultsOfTheServerAreLoud(t *testing.T) {
 	t.Parallel()
-	log, server := &logged{}, &http.Server{}
-	httpserver.New(server, httpserver.Options{Log: log.logger()})
+	log, server := &logtest.Log{}, &http.Server{}
+	httpserver.New(server, httpserver.Options{Log: log.Logger()})
 	server.ErrorLog.Print("http: panic serving 192.0.2.1:1: oh")
 	server.ErrorLog.Print("http2: panic serving 192.0.2.1:1: oh")
 	for range 100 {
 		server.ErrorLog.Print("http: Accept error: accept tcp: too many open files; retrying in 1s")
 	}
-	lines := log.lines()
+	lines := linesOf(log)
 	if len(lines) != 3 || !strings.Contains(lines[0], "level=ERROR") || !strings.Contains(lines[1], "level=ERROR") ||
 		!strings.Contains(lines[2], "level=WARN") || !strings.Contains(lines[2], "accept_error=1") || !strings.Contains(lines[2], "too many open files") {
 		t.Errorf("logged %q", lines)

@@ -1,15 +1,14 @@
 package wake_test
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/activityd/activityd/internal/testing/logtest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/internal/wake"
 	"github.com/activityd/activityd/notify"
@@ -66,29 +65,11 @@ func await(t *testing.T, notified <-chan struct{}) {
 	}
 }
 
-// logged is a log that can be read while it is written.
-type logged struct {
-	mu  sync.Mutex
-	out bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.String()
-}
-
 // start runs a Wake over a client of its own, and returns when it is subscribed.
-func start(t *testing.T, o *redis.Options) (*process, *logged) {
+func start(t *testing.T, o *redis.Options) (*process, *logtest.Log) {
 	t.Helper()
-	p, log := newProcess(), &logged{}
-	run(t, wake.New(open(t, o), &p.Notifier, slog.New(slog.NewTextHandler(log, nil))))
+	p, log := newProcess(), &logtest.Log{}
+	run(t, wake.New(open(t, o), &p.Notifier, log.Logger()))
 	eventually(t, "it is subscribed", func() bool { return p.notifiedOfAll() > 0 })
 	return p, log
 }

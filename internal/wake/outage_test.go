@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/activityd/activityd/internal/testing/logtest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/internal/wake"
 )
@@ -20,7 +21,7 @@ const (
 )
 
 // expectOutage expects one outage in the log, begun and ended, and no further line.
-func expectOutage(t *testing.T, log *logged) {
+func expectOutage(t *testing.T, log *logtest.Log) {
 	t.Helper()
 	eventually(t, "the outage is over", func() bool { return strings.Contains(log.String(), backLine) })
 	text := log.String()
@@ -100,8 +101,8 @@ func TestRedisMayComeLater(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
 	must(t, server.Kill())
-	p, log := newProcess(), &logged{}
-	run(t, wake.New(open(t, onSocket(server.Addr())), &p.Notifier, slog.New(slog.NewTextHandler(log, nil))))
+	p, log := newProcess(), &logtest.Log{}
+	run(t, wake.New(open(t, onSocket(server.Addr())), &p.Notifier, log.Logger()))
 	eventually(t, "it knows", func() bool { return strings.Contains(log.String(), awayLine) })
 	must(t, server.Restart(t.Context()))
 	eventually(t, "it is subscribed", func() bool { return p.notifiedOfAll() == 1 })
