@@ -26,7 +26,7 @@ import (
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/testing/apnstest"
 	"github.com/activityd/activityd/internal/testing/fcmtest"
-	"github.com/activityd/activityd/internal/testing/selfsigned"
+	"github.com/activityd/activityd/internal/testing/pushtest"
 	"github.com/activityd/activityd/internal/testing/webpushtest"
 )
 
@@ -65,7 +65,7 @@ func startPushServices(t *testing.T) *pushServices {
 
 // trust has a serve know the push services by their certificates.
 func (p *pushServices) trust(c *config) {
-	c.push.roots = selfsigned.Pool(slices.Concat(p.apns.RootsPEM(), p.web.RootPEM(), p.fcm.RootsPEM()))
+	c.push.roots = pushtest.Roots(slices.Concat(p.apns.RootsPEM(), p.web.RootsPEM(), p.fcm.RootsPEM())).RootCAs()
 }
 
 func (p *pushServices) file(name string) string { return filepath.Join(p.dir, name) }

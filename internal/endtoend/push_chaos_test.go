@@ -136,9 +136,8 @@ func (f *pushFleet) livePush(ctx context.Context) *crew {
 		}
 		return ctx.Err()
 	})
-	changes, sleep := rand.New(rand.NewPCG(f.seed, 700)), rand.New(rand.NewPCG(f.seed, 701))
+	changes := rand.New(rand.NewPCG(f.seed, 700))
 	c.each(30*time.Millisecond, func(ctx context.Context) error { return f.change(ctx, changes) })
-	c.each(200*time.Millisecond, func(ctx context.Context) error { return f.sleep(ctx, sleep) })
 	return c
 }
 
@@ -207,7 +206,7 @@ func (f *pushFleet) awaitDelivered(t *testing.T, most time.Duration) {
 	f.fleet.checkNoneDead(t)
 }
 
-// hasten makes the tasks due that wait for the end of quiet hours, which are over. Nothing else is under way
+// hasten makes the tasks due that wait for the end of quiet hours, which wake has ended. Nothing else is under way
 // then, but messages that their handler left behind: their tasks come again after 15 seconds, when the
 // messages have ended.
 func (g *ground) hasten(t *testing.T) {

@@ -157,7 +157,7 @@ func (j *pushJudge) checkComplete() {
 		for _, r := range e.audience(j.pushSite) {
 			for _, d := range r.devices {
 				if outcome := j.outcome(e, d); outcome == "" {
-					j.wrongf("LOST: event %s (%s) did not reach device %d of member %s: %+v; stored: %q", e.id, e.way, d.id, r.id, j.fates[fateKey{e.id, d.id}], j.stored(e))
+					j.wrongf("LOST: event %s (%s) did not reach device %d of member %s: %+v", e.id, e.way, d.id, r.id, j.fates[fateKey{e.id, d.id}])
 				} else {
 					j.count[outcome]++
 				}
@@ -200,14 +200,6 @@ func (j *pushJudge) outcome(e *sentEvent, d *pushDevice) string {
 		}
 	}
 	return ""
-}
-
-// stored returns what the database has about an event.
-func (j *pushJudge) stored(e *sentEvent) []string {
-	list, err := mysql.Select(j.t.Context(), j.db, mysql.Column[string], "SELECT CONCAT_WS(' ', 'receipt of member', r.member_id, 'device', r.device_id,"+
-		" r.state, r.reason, r.at) FROM push_receipts r JOIN push_events e ON e.number = r.event_number WHERE e.id = ?", e.id)
-	must(j.t, err)
-	return list
 }
 
 // isCounted: a message of the event's burst came to the device after the event.

@@ -78,8 +78,7 @@ type recipient struct {
 	muted    *timeline[bool]               // mutedActor
 	blocked  map[member.ID]*timeline[bool] // by actor
 	alive    *timeline[bool]               // it is a member
-	quiet    *timeline[bool]               // it has quiet hours now
-	until    time.Time                     // of a sleeper: when that changes
+	quiet    *timeline[bool]               // it has quiet hours, until wake
 }
 
 // pushDevice is a phone or a browser.
@@ -182,8 +181,10 @@ func newPushSite(t *testing.T, g *ground, seed uint64) *pushSite {
 		s.addDevice(t, r, apns.Platform)
 		s.addDevice(t, r, []push.Platform{webpush.Platform, fcm.Platform}[i%2])
 	}
+	now := time.Now().UTC()
+	quiet := push.QuietHours{From: now.Add(-time.Hour).Hour() * 60, To: now.Add(-2*time.Hour).Hour() * 60, Zone: "UTC"}
 	for _, r := range s.sleepers { // before the first event
-		must(t, s.putToBed(t.Context(), r))
+		must(t, r.quiet.set(t.Context(), true, func() error { return s.store.SetSettings(t.Context(), r.id, push.Settings{Quiet: quiet}) }))
 	}
 	// The trigger records each event that enters the queue, in the same transaction.
 	g.exec(t, "CREATE TABLE notified (id VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY)")
@@ -247,7 +248,7 @@ func (s *pushSite) startServices(t *testing.T) {
 		"ACTIVITYD_APNS_TOPIC=" + s.apns.Topic(), "ACTIVITYD_APNS_URL=" + s.apns.URL(),
 		"ACTIVITYD_WEBPUSH_KEY=" + write("vapid.pem", vapid.PEM), "ACTIVITYD_WEBPUSH_SUBJECT=mailto:ops@example.com", "ACTIVITYD_WEBPUSH_HOSTS=127.0.0.1",
 		"ACTIVITYD_FCM_CREDENTIALS=" + write("fcm.json", s.fcm.Credentials()), "ACTIVITYD_FCM_URL=" + s.fcm.URL(),
-		"SSL_CERT_FILE=" + write("roots.pem", slices.Concat(s.apns.RootsPEM(), s.web.RootPEM(), s.fcm.RootsPEM())),
+		"SSL_CERT_FILE=" + write("roots.pem", slices.Concat(s.apns.RootsPEM(), s.web.RootsPEM(), s.fcm.RootsPEM())),
 	}
 }
 
@@ -408,32 +409,6 @@ func (s *pushSite) announced(of []*photo, change func(now *photoState), query st
 	}
 	statements = append(statements, sqlText(query, args...))
 	return func(ctx context.Context) error { return s.transact(ctx, sql.LevelDefault, statements, true) }
-}
-
-// putToBed starts the quiet hours of a sleeper. They end by themselves, in one or two minutes.
-func (s *pushSite) putToBed(ctx context.Context, r *recipient) error {
-	now := time.Now().UTC()
-	r.until = now.Truncate(time.Minute).Add(2 * time.Minute)
-	minute := func(t time.Time) int { return t.Hour()*60 + t.Minute() }
-	quiet := push.QuietHours{From: minute(now.Add(-time.Minute)), To: minute(r.until), Zone: "UTC"}
-	return r.quiet.set(ctx, true, func() error { return s.store.SetSettings(ctx, r.id, push.Settings{Quiet: quiet}) })
-}
-
-// sleep has the sleepers whose quiet hours are over be awake for a while, and then sleep again.
-func (s *pushSite) sleep(ctx context.Context, rnd *mathrand.Rand) error {
-	for _, r := range s.sleepers {
-		switch now := time.Now(); {
-		case now.Before(r.until):
-		case r.quiet.latest():
-			r.quiet.turn(false, r.until)
-			r.until = now.Add(10*time.Second + time.Duration(rnd.Int64N(int64(30*time.Second))))
-		default:
-			if err := s.putToBed(ctx, r); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // wake ends all quiet hours.

@@ -29,25 +29,18 @@ func (l *timeline[T]) set(ctx context.Context, value T, change func() error) err
 	last := l.add(value)
 	err := retry(ctx, always, change)
 	if err == nil {
-		l.end(last-1, time.Now())
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.spans[last-1].to = time.Now()
 	}
 	return err
 }
-
-// turn notes that it took another value by itself.
-func (l *timeline[T]) turn(value T, at time.Time) { l.end(l.add(value)-1, at) }
 
 func (l *timeline[T]) add(value T) (at int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.spans = append(l.spans, span[T]{value: value, from: time.Now()})
 	return len(l.spans) - 1
-}
-
-func (l *timeline[T]) end(span int, at time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.spans[span].to = at
 }
 
 // latest returns the value that was set last.

@@ -267,12 +267,7 @@ func (c *conn) whole(id uint32, st *stream) {
 			a = (*f)(r)
 		}
 	}
-	s.update(func() {
-		s.stats.Requests++
-		if a.Reason != "" {
-			s.stats.Rejection[a.Reason]++
-		}
-	})
+	s.update(func() { s.stats.Requests++ })
 	processed := a.GoAway == nil || id <= a.GoAway.Last
 	instead := a.Ignore || a.Reset != 0 || a.Cut
 	if processed && (instead && a.Accept || !instead && (a.Status == 0 || a.Status == 200)) {

@@ -10,10 +10,8 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -22,7 +20,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/activityd/activityd/internal/testing/selfsigned"
+	"github.com/activityd/activityd/internal/testing/pushtest"
 )
 
 // Options configure a [Server]. The zero value is a service like Apple's.
@@ -31,10 +29,8 @@ type Options struct {
 	KeyID  string // of the only key at first; "": KEY1234567
 	TeamID string // "": TEAM123456
 	Topic  string // "": com.example.app
-	// FirstStreams is the limit of streams of a connection until a token was verified on it, 1
-	// if it is 0; MaxStreams is the limit from then on, 1000 if it is 0.
-	FirstStreams uint32
-	MaxStreams   uint32
+	// MaxStreams is the limit of streams of a connection on which a token was verified; 0: 1000. Until then it is 1.
+	MaxStreams uint32
 	// Discard keeps no log of accepted messages. OnAccept, if not nil, is called for each message in any
 	// case, by a goroutine for each connection.
 	Discard  bool
@@ -85,20 +81,20 @@ type GoAway struct {
 
 // Stats are counts since the start.
 type Stats struct {
-	Conns     int            // connections that were opened
-	Live      int            // connections now
-	Requests  int            // requests that came in whole
-	Accepted  int            // messages
-	Refused   int            // streams above the limit
-	MaxOpen   int            // streams of a connection at a time
-	Rejection map[string]int // by reason
+	Conns    int // connections that were opened
+	Live     int // connections now
+	Requests int // requests that came in whole
+	Accepted int // messages
+	Refused  int // streams above the limit
+	MaxOpen  int // streams of a connection at a time
 }
 
 // Server is a fake push service.
 type Server struct {
+	pushtest.Roots
+
 	o       Options
 	tls     *tls.Config
-	roots   []byte
 	address string
 	answer  atomic.Pointer[func(Request) Answer]
 	wg      sync.WaitGroup
@@ -111,7 +107,6 @@ type Server struct {
 	conns    map[*conn]struct{}
 	log      []Request
 	changed  chan struct{} // closed and replaced with each change of log and stats
-	waits    bool          // there is a user of changed
 	stats    Stats
 	max      uint32 // Options.MaxStreams, as of now
 	first    uint32
@@ -148,22 +143,18 @@ func New(o Options) (*Server, error) {
 			*field = value
 		}
 	}
-	if o.FirstStreams == 0 {
-		o.FirstStreams = 1
-	}
 	if o.MaxStreams == 0 {
 		o.MaxStreams = 1000
 	}
 	s := &Server{
 		o: o, conns: map[*conn]struct{}{}, changed: make(chan struct{}), gone: map[string]time.Time{},
-		max: o.MaxStreams, first: o.FirstStreams, closed: make(chan struct{}),
+		max: o.MaxStreams, first: 1, closed: make(chan struct{}),
 	}
-	s.stats.Rejection = map[string]int{}
-	certificate, roots, err := selfsigned.New("a fake of Apple's push service")
+	certificate, roots, err := pushtest.NewCertificate()
 	if err != nil {
 		return nil, err
 	}
-	s.roots = roots
+	s.Roots = roots
 	s.tls = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{certificate}}
 	if _, err := s.NewKey(o.KeyID); err != nil {
 		return nil, err
@@ -225,13 +216,6 @@ func (s *Server) URL() string {
 	defer s.mu.Unlock()
 	return "https://" + s.address
 }
-
-// RootCAs returns the pool that verifies the server's certificate. RootsPEM returns the same as the content
-// of a file.
-func (s *Server) RootCAs() *x509.CertPool { return selfsigned.Pool(s.roots) }
-
-// RootsPEM is described at [Server.RootCAs].
-func (s *Server) RootsPEM() []byte { return slices.Clone(s.roots) }
 
 // KeyID returns the id of the key that it knew first.
 func (s *Server) KeyID() string { return s.o.KeyID }
@@ -336,7 +320,6 @@ func (s *Server) Stats() Stats {
 
 func (s *Server) snapshot() Stats {
 	stats := s.stats
-	stats.Rejection = maps.Clone(s.stats.Rejection)
 	stats.Live = len(s.conns)
 	return stats
 }
@@ -346,7 +329,6 @@ func (s *Server) Await(ctx context.Context, until func(Stats) bool) error {
 	for {
 		s.mu.Lock()
 		stats := s.snapshot()
-		s.waits = true
 		changed := s.changed
 		s.mu.Unlock()
 		if until(stats) {
@@ -365,11 +347,8 @@ func (s *Server) update(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
-	if s.waits {
-		s.waits = false
-		close(s.changed)
-		s.changed = make(chan struct{})
-	}
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 // accept writes a message to the log.

@@ -5,18 +5,14 @@ package fcmtest
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"log"
-	"net"
 	"net/http"
 	"regexp"
 	"slices"
@@ -27,7 +23,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
-	"github.com/activityd/activityd/internal/testing/selfsigned"
+	"github.com/activityd/activityd/internal/testing/pushtest"
 )
 
 // Project is the id of the project that the fake knows.
@@ -92,9 +88,7 @@ type Reply struct {
 
 // Server is the fake.
 type Server struct {
-	listener net.Listener
-	http     *http.Server
-	roots    []byte // PEM
+	*pushtest.Service
 
 	mu           sync.Mutex
 	keys         map[string]*rsa.PrivateKey // by their ids
@@ -105,28 +99,22 @@ type Server struct {
 	script       func(Message) Reply
 	unregistered map[string]bool
 	accepted     []Accepted
-	connections  int
 	number       int
 	now          func() time.Time
 }
 
 // Start starts a fake on a free port of this machine. It is to be closed.
 func Start() (*Server, error) {
-	certificate, roots, err := selfsigned.New("fcmtest")
+	service, err := pushtest.Listen("", false)
 	if err != nil {
-		return nil, fmt.Errorf("fcmtest: %w", err)
-	}
-	var lc net.ListenConfig
-	listener, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("fcmtest: %w", err)
+		return nil, err
 	}
 	s := &Server{
-		listener: listener, roots: roots, keys: make(map[string]*rsa.PrivateKey), tokens: make(map[string]time.Time),
-		unregistered: make(map[string]bool), now: time.Now,
+		Service: service,
+		keys:    make(map[string]*rsa.PrivateKey), tokens: make(map[string]time.Time), unregistered: make(map[string]bool), now: time.Now,
 	}
 	if err := s.Rotate(); err != nil {
-		return nil, errors.Join(err, listener.Close())
+		return nil, err
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /token", s.giveToken)
@@ -134,35 +122,15 @@ func Start() (*Server, error) {
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, Reply{Status: http.StatusNotFound, Body: "<html>not found</html>"})
 	})
-	s.http = &http.Server{
-		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0),
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}},
-		ConnState: func(_ net.Conn, state http.ConnState) {
-			if state == http.StateNew {
-				s.mu.Lock()
-				s.connections++
-				s.mu.Unlock()
-			}
-		},
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connection{}, c) },
-	}
-	go func() { _ = s.http.ServeTLS(listener, "", "") }() // until Close
+	s.Serve(mux)
 	return s, nil
 }
 
-type connection struct{}
-
 // Close cuts all connections.
-func (s *Server) Close() error { return s.http.Close() }
-
-// URL returns the value for ACTIVITYD_FCM_URL.
-func (s *Server) URL() string { return "https://" + s.listener.Addr().String() }
-
-// RootsPEM is the CA of the fake's certificate.
-func (s *Server) RootsPEM() []byte { return s.roots }
-
-// RootCAs is the same as a pool.
-func (s *Server) RootCAs() *x509.CertPool { return selfsigned.Pool(s.roots) }
+func (s *Server) Close() error {
+	s.Service.Close()
+	return nil
+}
 
 // Rotate makes a new key for the service account. Earlier keys stay valid until [Server.Revoke].
 func (s *Server) Rotate() error {
@@ -256,13 +224,6 @@ func (s *Server) TokensAsked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.tokenAsked
-}
-
-// Connections returns how many connections were made so far.
-func (s *Server) Connections() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.connections
 }
 
 // giveToken answers the token endpoint.
@@ -411,10 +372,7 @@ func check(m Message) string {
 // play answers as a script says.
 func (s *Server) play(w http.ResponseWriter, r *http.Request, reply Reply) {
 	if reply.Cut {
-		if c, ok := r.Context().Value(connection{}).(net.Conn); ok {
-			_ = c.Close()
-		}
-		panic(http.ErrAbortHandler)
+		pushtest.Cut(r)
 	}
 	fail(w, reply)
 }

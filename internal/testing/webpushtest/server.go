@@ -4,18 +4,12 @@
 package webpushtest
 
 import (
-	"context"
 	"crypto/ecdh"
 	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"maps"
-	"net"
 	"net/http"
 	"regexp"
 	"slices"
@@ -24,7 +18,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/activityd/activityd/internal/testing/selfsigned"
+	"github.com/activityd/activityd/internal/testing/pushtest"
 )
 
 // Acceptance is a message that the push service took.
@@ -59,12 +53,9 @@ type Options struct {
 
 // Server is a push service. Its methods are safe for concurrent use.
 type Server struct {
-	origin      string
-	certificate []byte // PEM
-	roots       *x509.CertPool
-	server      *http.Server
-	forget      bool
-	done        chan struct{} // closed when the listener is
+	*pushtest.Service
+
+	forget bool
 
 	mu            sync.Mutex
 	script        func(Request) Answer
@@ -84,57 +75,14 @@ type Request struct {
 
 // Start starts a push service. It is to be closed.
 func Start(o Options) (*Server, error) {
-	if o.Address == "" {
-		o.Address = "127.0.0.1:0"
-	}
-	certificate, text, err := selfsigned.New("webpushtest")
+	service, err := pushtest.Listen(o.Address, o.HTTP1)
 	if err != nil {
 		return nil, err
 	}
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", o.Address)
-	if err != nil {
-		return nil, err
-	}
-	s := &Server{
-		origin: "https://" + l.Addr().String(), certificate: text, roots: selfsigned.Pool(text), forget: o.Forget, done: make(chan struct{}),
-		subscriptions: make(map[string]*Subscription), verified: make(map[string]string),
-	}
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(!o.HTTP1)
-	s.server = &http.Server{
-		Handler: s, Protocols: &protocols, ReadHeaderTimeout: time.Minute,
-		TLSConfig:   &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
-		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 250},
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
-		ErrorLog:    discarded,
-	}
-	go func() {
-		defer close(s.done)
-		_ = s.server.ServeTLS(l, "", "")
-	}()
+	s := &Server{Service: service, forget: o.Forget, subscriptions: make(map[string]*Subscription), verified: make(map[string]string)}
+	service.Serve(s)
 	return s, nil
 }
-
-type connKey struct{}
-
-// discarded is the log of servers: handshakes that clients give up.
-var discarded = log.New(io.Discard, "", 0)
-
-// Close stops the push service and cuts its connections.
-func (s *Server) Close() {
-	_ = s.server.Close()
-	<-s.done
-}
-
-// URL returns https://host:port.
-func (s *Server) URL() string { return s.origin }
-
-// RootPEM returns the certificate that a client has to trust.
-func (s *Server) RootPEM() []byte { return s.certificate }
-
-// RootCAs returns the same as a pool.
-func (s *Server) RootCAs() *x509.CertPool { return s.roots }
 
 // Script makes f answer all requests from now on; nil: the push service itself answers. f is called for one
 // request at a time.
@@ -211,10 +159,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		status, why := s.take(r, id, body)
 		if answer.Cut {
-			if c, ok := r.Context().Value(connKey{}).(net.Conn); ok {
-				_ = c.Close()
-			}
-			panic(http.ErrAbortHandler)
+			pushtest.Cut(r)
 		}
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, why)
@@ -268,9 +213,7 @@ func (s *Server) take(r *http.Request, id string, body []byte) (status int, why 
 	if a.TTL, err = checkHeader(r.Header); err != nil {
 		return refuse(http.StatusBadRequest, err.Error())
 	}
-	if subscription.forward != nil {
-		subscription.forward(body)
-	} else if a.Payload, err = Decrypt(body, subscription.private, subscription.auth); err != nil {
+	if a.Payload, err = Decrypt(body, subscription.private, subscription.auth); err != nil {
 		return refuse(http.StatusBadRequest, err.Error())
 	}
 	s.mu.Lock()
@@ -293,7 +236,7 @@ func (s *Server) verify(header string) (key string, err error) {
 	if key != "" {
 		return key, nil
 	}
-	if key, err = verify(header, s.origin, time.Now()); err != nil {
+	if key, err = verify(header, s.URL(), time.Now()); err != nil {
 		return "", err
 	}
 	s.mu.Lock()
@@ -327,24 +270,9 @@ func (s *Server) Subscribe(applicationServerKey string) (*Subscription, error) {
 	auth := make([]byte, 16)
 	_, _ = rand.Read(auth) // it never fails
 	id := rand.Text()
-	u := &Subscription{id: id, endpoint: s.origin + "/push/" + id, serverKey: applicationServerKey, private: private, auth: auth, online: true}
+	u := &Subscription{id: id, endpoint: s.URL() + "/push/" + id, serverKey: applicationServerKey, private: private, auth: auth, online: true}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.subscriptions[id] = u
 	return u, nil
-}
-
-// subscriptionJSON is the result of PushSubscription.toJSON in a browser.
-type subscriptionJSON struct {
-	Endpoint       string            `json:"endpoint"`
-	ExpirationTime *int64            `json:"expirationTime"`
-	Keys           map[string]string `json:"keys"`
-}
-
-func marshal(v any) []byte {
-	text, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // it is strings
-	}
-	return text
 }

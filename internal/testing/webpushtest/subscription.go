@@ -3,6 +3,7 @@ package webpushtest
 import (
 	"crypto/ecdh"
 	"encoding/base64"
+	"encoding/json"
 	"slices"
 	"sync"
 	"time"
@@ -15,7 +16,6 @@ type Subscription struct {
 	serverKey string
 	private   *ecdh.PrivateKey
 	auth      []byte
-	forward   func(body []byte) // to a real browser; nil: there is none
 
 	mu       sync.Mutex
 	gone     bool
@@ -27,12 +27,16 @@ type Subscription struct {
 // ID returns the subscription's name in an [Acceptance].
 func (u *Subscription) ID() string { return u.id }
 
-// JSON returns the subscription as the browser gives it to its page.
+// JSON returns the subscription as the browser gives it to its page, which is PushSubscription.toJSON there.
 func (u *Subscription) JSON() []byte {
-	return marshal(subscriptionJSON{Endpoint: u.endpoint, Keys: map[string]string{
+	text, err := json.Marshal(map[string]any{"endpoint": u.endpoint, "expirationTime": nil, "keys": map[string]string{
 		"p256dh": base64.RawURLEncoding.EncodeToString(u.P256DH()),
 		"auth":   base64.RawURLEncoding.EncodeToString(u.Auth()),
 	}})
+	if err != nil {
+		panic(err) // texts always can
+	}
+	return text
 }
 
 // Endpoint returns the URL at which the push service takes its messages.
