@@ -34,16 +34,10 @@ func TestStore(t *testing.T, open func(*testing.T) Harness) {
 		"Transitions": testTransitions,
 		"Acquire":     testAcquire,
 		"Late":        testLate,
-		"List":        testList,
-		"BadNames":    testBadNames,
-		"BadInput":    testBadInput,
-		"Names":       testNames,
-		"Owners":      testOwners,
-		"Reasons":     testReasons,
+		"Refused":     testRefused,
+		"Texts":       testTexts,
 		"Maxima":      testMaxima,
-		"OneWinner":   testOneWinner,
 		"Attempts":    testAttempts,
-		"Cancelled":   testCancelled,
 		"Property":    testProperty,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -261,87 +255,77 @@ var transitions = []struct {
 }
 
 func testTransitions(t *testing.T, s suite) {
-	covered := make(map[[2]string]bool)
+	expected := make(map[[2]string]int) // rows of transitions
 	for i, row := range transitions {
-		covered[[2]string{row.before, string(row.action)}] = true
-		name := fmt.Sprintf("%srow%d", s.prefix, i)
-		s.bring(t, name, row.before)
-		was := s.get(t, name)
-		r := s.apply(t, name, once.Operation{Action: row.action, Owner: me, Terms: terms, Reason: "no luck"})
-		if r.Outcome != row.outcome || r.State.Phase != row.phase || r.State.Attempt != row.attempt {
-			t.Errorf("%s, %s: %s, %s, attempt %d; want %s, %s, attempt %d", row.before, row.action,
-				r.Outcome, r.State.Phase, r.State.Attempt, row.outcome, row.phase, row.attempt)
-		}
-		if r.Changed != (row.phase != was.Phase) {
-			t.Errorf("%s, %s: changed: %v; it was %q and is %q", row.before, row.action, r.Changed, was.Phase, row.phase)
-		}
-		if got := s.get(t, name); !same(got, r.State) {
-			t.Errorf("%s, %s: answered\n%+v, stored\n%+v", row.before, row.action, r.State, got)
-		}
+		expected[[2]string{row.before, string(row.action)}] = i
 	}
-	n := 0
-	for _, state := range slices.Sorted(maps.Keys(before)) {
-		for _, a := range []once.Action{once.Acquire, once.Extend, once.Finish, once.Fail, once.Release} {
-			if covered[[2]string{state, string(a)}] {
-				continue
-			}
-			name := fmt.Sprintf("%slost%d", s.prefix, n)
-			n++
+	if list := s.list(t); len(list) > 0 {
+		t.Errorf("listed at first: %+v", list)
+	}
+	stored := make(map[string]once.State)
+	for i, state := range slices.Sorted(maps.Keys(before)) {
+		for _, a := range actionsOfAll {
+			name := fmt.Sprintf("%s%d/%s", s.prefix, i, a)
 			s.bring(t, name, state)
 			was := s.get(t, name)
-			r := s.apply(t, name, once.Operation{Action: a, Owner: me, Terms: terms})
-			if got := s.get(t, name); r.Outcome != once.Lost || r.Changed || !same(r.State, was) || !same(got, was) {
-				t.Errorf("%s, %s: %+v, then %+v; want it lost, and still %+v", state, a, r, got, was)
+			r := s.apply(t, name, once.Operation{Action: a, Owner: me, Terms: terms, Reason: "no luck"})
+			got := s.get(t, name)
+			if got.Phase != "" {
+				stored[name] = got
+			}
+			if !same(got, r.State) || r.Changed != (r.State.Phase != was.Phase) {
+				t.Errorf("%s, %s: answered\n%+v, stored\n%+v", state, a, r, got)
+			}
+			at, found := expected[[2]string{state, string(a)}]
+			if !found {
+				if r.Outcome != once.Lost || r.Changed || !same(got, was) {
+					t.Errorf("%s, %s: %+v, want it lost, and still %+v", state, a, r, was)
+				}
+			} else if want := transitions[at]; r.Outcome != want.outcome || r.State.Phase != want.phase || r.State.Attempt != want.attempt {
+				t.Errorf("%s, %s: %+v, want %+v", state, a, r, want)
 			}
 		}
+	}
+	list := s.list(t)
+	for _, n := range list {
+		if !same(n.State, stored[n.Name]) || n.Now.UnixMilli() == 0 {
+			t.Errorf("listed %+v, want %+v", n, stored[n.Name])
+		}
+	}
+	if len(list) != len(stored) {
+		t.Errorf("listed %d names, want %d", len(list), len(stored))
 	}
 }
 
-// testAcquire checks the state that an acquisition stores, and its remains of the attempt before.
+var actionsOfAll = []once.Action{once.Acquire, once.Extend, once.Finish, once.Fail, once.Release}
+
+// testAcquire checks the state that an acquisition stores, and its remains of the attempts before.
 func testAcquire(t *testing.T, s suite) {
 	name := s.prefix + "a"
 	r := s.acquire(t, name, me, terms)
-	beganNow(t, r)
 	want := once.State{
 		Phase: once.Held, Owner: me, Attempt: 1, Terms: terms, Fence: r.State.Fence, Began: r.State.Began,
 		Until: r.Now.Add(lease), ForgetAt: r.Now.Add(lease + keep),
 	}
-	if r.State != want || r.State.Fence == 0 || r.Now.UnixMilli() == 0 || !r.Now.Equal(r.Now.Truncate(time.Millisecond)) {
+	if r.State != want || want.Fence == 0 || r.Now.UnixMilli() == 0 || !r.Now.Equal(r.Now.Truncate(time.Millisecond)) || r.Now.Sub(want.Began).Abs() > time.Minute {
 		t.Errorf("acquired %+v\nwant %+v", r, want)
 	}
-	failed := s.end(t, name, me, once.Fail)
-	want.Phase, want.Until, want.ForgetAt, want.Reason, want.Ended = once.Free, time.Time{}, failed.Now.Add(keep), "no luck", "fail me\t"
-	if failed.State != want {
-		t.Errorf("failed %+v\nwant %+v", failed.State, want)
-	}
-	s.age(t, name, keep/2)
-	next := s.acquire(t, name, another, terms)
-	beganNow(t, next)
-	if next.State.Attempt != 2 || next.State.Fence <= r.State.Fence || next.State.Reason != "no luck" || next.State.Owner != another {
-		t.Errorf("attempt 2: %+v", next.State)
-	}
-	s.age(t, name, lease)
-	last := s.acquire(t, name, "third", terms)
-	beganNow(t, last)
-	if last.State.Attempt != 3 || last.State.Fence <= next.State.Fence || last.State.Reason != "the lease of attempt 2 expired" {
-		t.Errorf("attempt 3: %+v", last.State)
+	s.end(t, name, me, once.Fail)
+	for i, reason := range []string{"no luck", "the lease of attempt 2 expired"} {
+		s.age(t, name, lease)
+		next := s.acquire(t, name, fmt.Sprint(another, i), terms)
+		if next.State.Attempt != i+2 || next.State.Fence <= want.Fence || next.State.Reason != reason || next.Now.Sub(next.State.Began).Abs() > time.Minute {
+			t.Errorf("attempt %d: %+v after fence %v, want the reason %q", i+2, next, want.Fence, reason)
+		}
+		want = next.State
 	}
 	s.age(t, name, lease)
 	over := s.apply(t, name, once.Operation{Action: once.Acquire, Owner: "fourth", Terms: terms})
-	want = last.State
 	want.Began = want.Began.Add(-lease)
 	want.Phase, want.Until, want.ForgetAt, want.Reason = once.Exhausted, time.Time{}, over.Now.Add(keep), "the lease of attempt 3 expired"
-	want.Ended = "expire third\texpire another\tfail me\t"
+	want.Ended = "expire another1\texpire another0\tfail me\t"
 	if over.State != want || over.Outcome != once.OutOfAttempts || !over.Changed {
 		t.Errorf("after the last attempt: %+v\nwant %+v", over, want)
-	}
-}
-
-// beganNow checks that an acquisition has begun an attempt just now.
-func beganNow(t *testing.T, r once.Reply) {
-	t.Helper()
-	if ago := r.Now.Sub(r.State.Began); ago.Abs() > time.Minute {
-		t.Errorf("it began %v ago: %+v", ago, r)
 	}
 }
 
@@ -398,57 +382,20 @@ func (s suite) isLate(t *testing.T, name, owner string, ended once.Action, late 
 	}
 }
 
-func testList(t *testing.T, s suite) {
-	if list := s.list(t); len(list) > 0 {
-		t.Errorf("at first: %+v", list)
-	}
-	for i, state := range slices.Sorted(maps.Keys(before)) {
-		s.bring(t, fmt.Sprintf("%s%d", s.prefix, i), state)
-	}
-	seen := 0
-	for i, state := range slices.Sorted(maps.Keys(before)) {
-		name := fmt.Sprintf("%s%d", s.prefix, i)
-		at := slices.IndexFunc(s.list(t), func(n once.Named) bool { return n.Name == name })
-		want := s.get(t, name)
-		if at < 0 != (want.Phase == "") {
-			t.Errorf("%s: listed: %v", state, at >= 0)
-		}
-		if at < 0 {
-			continue
-		}
-		seen++
-		if n := s.list(t)[at]; !same(n.State, want) || n.Now.UnixMilli() == 0 {
-			t.Errorf("%s: listed %+v, want %+v", state, n, want)
-		}
-	}
-	if list := s.list(t); len(list) != seen {
-		t.Errorf("listed %d: %+v, want %d", len(list), list, seen)
-	}
-}
-
-func testBadNames(t *testing.T, s suite) {
+// testRefused: operations with invalid arguments, or whose context has ended, return errors, and change nothing.
+func testRefused(t *testing.T, s suite) {
+	free, held := s.prefix+"free", s.prefix+"held"
+	before := s.acquire(t, held, me, terms).State
+	good := func(a once.Action) once.Operation { return once.Operation{Action: a, Owner: me, Terms: terms} }
 	for _, name := range []string{
 		"", " ", "a b", "a\n", "a\x00", "\xff", "ä", "{a}", "a*", "a?", "[a]", "a,b", "a;b", "a'b", `a"b`, `a\b`, "a%b",
 		strings.Repeat("a", once.MaxName+1), strings.Repeat("a", 10<<10),
 	} {
-		for _, a := range []once.Action{once.Acquire, once.Extend, once.Finish, once.Fail, once.Release} {
-			if r, err := s.Apply(t.Context(), name, once.Operation{Action: a, Owner: me, Terms: terms}); !errors.Is(err, once.ErrInvalid) || r != (once.Reply{}) {
-				t.Errorf("%s %.20q: %+v, %v", a, name, r, err)
-			}
+		for _, a := range actionsOfAll {
+			s.refuses(t, t.Context(), name, good(a), once.ErrInvalid)
 		}
-		if r, err := s.Get(t.Context(), name); !errors.Is(err, once.ErrInvalid) || r != (once.Reply{}) {
-			t.Errorf("get %.20q: %+v, %v", name, r, err)
-		}
-		if forgotten, err := s.Forget(t.Context(), name, true); !errors.Is(err, once.ErrInvalid) || forgotten {
-			t.Errorf("forget %.20q: %v, %v", name, forgotten, err)
-		}
+		s.answersNothing(t, t.Context(), name, once.ErrInvalid)
 	}
-}
-
-func testBadInput(t *testing.T, s suite) {
-	const year = 365 * 24 * time.Hour
-	free, held := s.prefix+"free", s.prefix+"held"
-	before := s.acquire(t, held, me, terms).State
 	ops := []once.Operation{
 		{Action: once.Acquire, Owner: "", Terms: terms},
 		{Action: once.Acquire, Owner: strings.Repeat("a", once.MaxOwner+1), Terms: terms},
@@ -466,7 +413,6 @@ func testBadInput(t *testing.T, s suite) {
 		{Lease: -time.Second, Keep: keep},
 		{Lease: once.MinLease - 1, Keep: keep},
 		{Lease: once.MaxLease + 1, Keep: keep},
-		{Lease: year, Keep: keep},
 		{Lease: math.MaxInt64, Keep: keep},
 		{Lease: lease, Keep: 0},
 		{Lease: lease, Keep: -time.Second},
@@ -479,11 +425,17 @@ func testBadInput(t *testing.T, s suite) {
 		ops = append(ops, once.Operation{Action: once.Acquire, Owner: me, Terms: bad})
 	}
 	for _, op := range ops {
-		for _, name := range []string{free, held} {
-			if r, err := s.Apply(t.Context(), name, op); !errors.Is(err, once.ErrInvalid) || r != (once.Reply{}) {
-				t.Errorf("%+v: %+v, %v", op, r, err)
-			}
-		}
+		s.refuses(t, t.Context(), free, op, once.ErrInvalid)
+		s.refuses(t, t.Context(), held, op, once.ErrInvalid)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, a := range actionsOfAll {
+		s.refuses(t, ctx, held, good(a), context.Canceled)
+	}
+	s.answersNothing(t, ctx, held, context.Canceled)
+	if list, err := s.List(ctx); !errors.Is(err, context.Canceled) || list != nil {
+		t.Errorf("list: %+v, %v", list, err)
 	}
 	if got := s.get(t, held); !same(got, before) {
 		t.Errorf("changed to %+v, from %+v", got, before)
@@ -493,8 +445,25 @@ func testBadInput(t *testing.T, s suite) {
 	}
 }
 
-// Names are compared byte by byte, and may have any of the characters that are allowed.
-func testNames(t *testing.T, s suite) {
+func (s suite) refuses(t *testing.T, ctx context.Context, name string, op once.Operation, want error) {
+	t.Helper()
+	if r, err := s.Apply(ctx, name, op); !errors.Is(err, want) || r != (once.Reply{}) {
+		t.Errorf("%.20q %+v: %+v, %v", name, op, r, err)
+	}
+}
+
+func (s suite) answersNothing(t *testing.T, ctx context.Context, name string, want error) {
+	t.Helper()
+	if r, err := s.Get(ctx, name); !errors.Is(err, want) || r != (once.Reply{}) {
+		t.Errorf("get %.20q: %+v, %v", name, r, err)
+	}
+	if forgotten, err := s.Forget(ctx, name, true); !errors.Is(err, want) || forgotten {
+		t.Errorf("forget %.20q: %v, %v", name, forgotten, err)
+	}
+}
+
+// testTexts: names and owners are compared byte by byte, and a reason may have any bytes.
+func testTexts(t *testing.T, s suite) {
 	names := []string{"a", "A", "a/", "a/b", "a-b", "a_b", "a.b", "a:b", "a@b", "a+b", "a=b", "0", "a0", "_", "-", "..", "abc", "ABC", "aBc"}
 	for _, name := range names {
 		s.acquire(t, s.prefix+name, name, terms)
@@ -507,32 +476,23 @@ func testNames(t *testing.T, s suite) {
 	if list := s.list(t); len(list) != len(names) {
 		t.Errorf("listed %d: %+v, want %d", len(list), list, len(names))
 	}
-}
-
-// Owners are compared byte by byte.
-func testOwners(t *testing.T, s suite) {
-	name := s.prefix + "a"
-	s.acquire(t, name, "owner", terms)
-	for _, owner := range []string{"Owner", "owner ", " owner", "owne", "owner0", "ownér"} {
+	name := s.prefix + "abc"
+	for _, owner := range []string{"Abc", "abc ", " abc", "ab", "abc0", "abć"} {
 		if r := s.apply(t, name, once.Operation{Action: once.Acquire, Owner: owner, Terms: terms}); r.Outcome != once.Busy {
 			t.Errorf("acquire by %q: %+v", owner, r)
 		}
-		for _, a := range []once.Action{once.Extend, once.Finish, once.Fail, once.Release} {
+		for _, a := range actionsOfAll[1:] {
 			if r := s.apply(t, name, once.Operation{Action: a, Owner: owner}); r.Outcome != once.Lost {
 				t.Errorf("%s by %q: %+v", a, owner, r)
 			}
 		}
 	}
-	s.end(t, name, "owner", once.Finish)
-}
-
-func testReasons(t *testing.T, s suite) {
-	name := s.prefix + "a"
+	s.end(t, name, "abc", once.Finish)
 	for i, reason := range []string{
 		"", "plain", "two\nlines\r\n", "a\x00b", "\xff\xfe", "ä☃𝄞", `'"\%_`, " spaces ", strings.Repeat("\xff", 1000),
 		strings.Repeat("x", once.MaxReason), strings.Repeat("x", once.MaxReason+1), strings.Repeat("ä", 5<<10), strings.Repeat("𝄞", 200), strings.Repeat("x", 1<<20),
 	} {
-		owner := strconv.Itoa(i)
+		name, owner := s.prefix+"reasons", strconv.Itoa(i)
 		s.acquire(t, name, owner, once.Terms{Lease: lease, Keep: keep})
 		r := s.apply(t, name, once.Operation{Action: once.Fail, Owner: owner, Reason: reason})
 		want := once.CutReason(reason)
@@ -567,43 +527,7 @@ func testMaxima(t *testing.T, s suite) {
 	}
 }
 
-// Of many simultaneous acquisitions exactly one succeeds, and each fence is higher than all before.
-func testOneWinner(t *testing.T, s suite) {
-	name := s.prefix + "a"
-	var highest once.Fence
-	for round := range 10 {
-		owner := func(i int) string { return fmt.Sprintf("%d/%d", round, i) }
-		replies := make([]once.Reply, 16)
-		var all sync.WaitGroup
-		for i := range replies {
-			all.Go(func() {
-				replies[i], _ = s.Apply(t.Context(), name, once.Operation{Action: once.Acquire, Owner: owner(i), Terms: terms})
-			})
-		}
-		all.Wait()
-		var winner once.Reply
-		for i, r := range replies {
-			switch {
-			case r.Outcome == once.OK && winner.Outcome == "" && r.State.Owner == owner(i):
-				winner = r
-			case r.Outcome != once.Busy:
-				t.Fatalf("caller %d: %+v, beside %+v", i, r, winner)
-			}
-		}
-		for i, r := range replies {
-			if r.State.Fence != winner.State.Fence || r.State.Owner != winner.State.Owner {
-				t.Errorf("caller %d saw %+v, the winner %+v", i, r.State, winner.State)
-			}
-		}
-		if winner.State.Fence <= highest {
-			t.Errorf("fence %v after %v", winner.State.Fence, highest)
-		}
-		highest = winner.State.Fence
-		s.end(t, name, winner.State.Owner, once.Release)
-	}
-}
-
-// Many that acquire and fail as fast as they can have so many attempts in all, in order.
+// Many that acquire and fail as fast as they can have so many attempts in all, in order, and one owner at a time.
 func testAttempts(t *testing.T, s suite) {
 	const attempts = 40
 	name := s.prefix + "a"
@@ -654,30 +578,5 @@ func (s suite) failAll(t *testing.T, name string, process, attempts int, begun c
 			t.Errorf("fail: %+v, %v", r, err)
 			return
 		}
-	}
-}
-
-// After the end of its context an operation returns, and changes nothing.
-func testCancelled(t *testing.T, s suite) {
-	ctx, cancel := context.WithCancel(t.Context())
-	name := s.prefix + "a"
-	held := s.acquire(t, name, me, terms).State
-	cancel()
-	for _, a := range []once.Action{once.Acquire, once.Extend, once.Finish, once.Fail, once.Release} {
-		if r, err := s.Apply(ctx, name, once.Operation{Action: a, Owner: me, Terms: terms}); !errors.Is(err, context.Canceled) || r != (once.Reply{}) {
-			t.Errorf("%s: %+v, %v", a, r, err)
-		}
-	}
-	if r, err := s.Get(ctx, name); !errors.Is(err, context.Canceled) || r != (once.Reply{}) {
-		t.Errorf("get: %+v, %v", r, err)
-	}
-	if list, err := s.List(ctx); !errors.Is(err, context.Canceled) || list != nil {
-		t.Errorf("list: %+v, %v", list, err)
-	}
-	if forgotten, err := s.Forget(ctx, name, true); !errors.Is(err, context.Canceled) || forgotten {
-		t.Errorf("forget: %v, %v", forgotten, err)
-	}
-	if got := s.get(t, name); !same(got, held) {
-		t.Errorf("changed to %+v, from %+v", got, held)
 	}
 }
