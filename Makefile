@@ -13,8 +13,6 @@ BENCH         ?= all
 SERVERS       ?= installed mysql
 # How many failovers "make chaos-mysql" makes, at least 3.
 FAILOVERS     ?= 20
-# What "make model" searches: all, or empty for one search of each model and those of the variants.
-MODEL         ?=
 # How many processes "make chaos-queue" and "make chaos-push" kill.
 KILLS         ?= 1000
 
@@ -77,10 +75,6 @@ test-matrix: test-deps ## run all tests on the installed servers, on those of te
 .PHONY: test-fast
 test-fast: ## run all tests without the race detector, only what changed
 	$(GO) test ./...
-
-.PHONY: test-firefox
-test-firefox: ## push to a real Firefox (Debian's firefox-esr), subscription included
-	$(GO) test -count=1 -tags firefox -run TestFirefox ./internal/push/webpush/
 
 .PHONY: test-deps
 test-deps: ## install what the tests need and the machine lacks
@@ -153,9 +147,9 @@ prove-once: test-deps ## try 100,000 histories of package once on each store (RU
 		$(GO) test -p 1 -count=1 -timeout 0 -v -run '^TestProve$$' ./internal/oncehistory
 
 .PHONY: model
-model: ## search the models of the queue and of the guard (MODEL=all, for minutes)
+model: ## search the models of the queue and of the guard, with SPIN
 	@scripts/install-test-deps model
-	ACTIVITYD_MODEL='$(MODEL)' $(GO) test -tags model -count=1 -timeout 20m ./model
+	$(GO) test -tags model -count=1 -timeout 20m ./model
 
 .PHONY: pages
 pages: ## write docs/settings.md, docs/commands.md and docs/metrics.md from the code
