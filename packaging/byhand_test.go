@@ -6,15 +6,12 @@ import (
 	"bytes"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/activityd/activityd/internal/testing/localserver"
-	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
 // tryByHand is TestDebianPackage without systemd: the package is installed, upgraded,
@@ -60,23 +57,16 @@ func (d *debian) serveByHand(t *testing.T, m *localserver.MySQL, r *localserver.
 	defer socket.Close()
 	must(t, socket.SetReadDeadline(time.Now().Add(90*time.Second)))
 	must(t, os.Chmod(d.path("run/notify"), 0o777))
-	var log lockedBuffer
-	serve := exec.CommandContext(t.Context(), "chroot", "--userspec=activityd:activityd", d.root, "/usr/bin/activityd", "serve")
-	serve.Env = []string{"NOTIFY_SOCKET=/run/notify", "ACTIVITYD_CONFIG=" + environmentFile}
-	serve.Stderr = &log
-	must(t, serve.Start())
+	serve, log := launch(t, []string{"chroot", "--userspec=activityd:activityd", d.root, "/usr/bin/activityd", "serve"},
+		[]string{"NOTIFY_SOCKET=/run/notify", "ACTIVITYD_CONFIG=" + environmentFile})
 	if state := read(t, socket); state != "READY=1" {
 		t.Errorf("it notifies %q, want READY=1", state)
 	}
-	servertest.Eventually(t, "it has logged where it listens", func() bool { return strings.Contains(log.String(), "msg=started") })
-	awaitAnswer(t, log.String, "listening", "/readyz", `"status":"ok"`)
-	awaitAnswer(t, log.String, `"listening for metrics"`, "/metrics", `version="`+version+`"`)
-	must(t, serve.Process.Signal(syscall.SIGTERM))
+	awaitAnswer(t, log, "listening", "/readyz", `"status":"ok"`)
+	awaitAnswer(t, log, `"listening for metrics"`, "/metrics", `version="`+version+`"`)
+	stop(t, serve, log)
 	if state := read(t, socket); state != "STOPPING=1" {
 		t.Errorf("it notifies %q, want STOPPING=1", state)
-	}
-	if err := serve.Wait(); err != nil || !strings.Contains(log.String(), "msg=stopped") {
-		t.Errorf("it ended: %v: %s", err, log.String())
 	}
 	must(t, os.Remove(d.path("run/notify")))
 }

@@ -91,33 +91,20 @@ func (d *debian) boot(t *testing.T, bind ...string) bool {
 	for _, b := range bind {
 		args = append(args, "--bind="+b)
 	}
-	log, err := os.Create(filepath.Join(t.TempDir(), "boot.log"))
-	must(t, err)
-	cmd := exec.Command("systemd-nspawn", args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	must(t, cmd.Start())
-	ended := make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // the log says why
-		close(ended)
-	}()
+	nspawn, log := launch(t, append([]string{"systemd-nspawn"}, args...), nil)
 	t.Cleanup(func() {
 		if d.leader != 0 {
 			_ = syscall.Kill(d.leader, syscall.SIGKILL) // the first process of its namespace: all end
 		}
-		_ = cmd.Process.Kill()
-		<-ended
-		_ = log.Close()
 	})
 	up := false
 	servertest.Eventually(t, "systemd runs or has ended", func() bool {
 		select {
-		case <-ended:
+		case <-nspawn.Exited:
 			return true
 		default:
 		}
-		children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", cmd.Process.Pid, cmd.Process.Pid))
+		children, _ := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", nspawn.Group))
 		pid, err := strconv.Atoi(strings.TrimSpace(string(children)))
 		if err != nil {
 			return false
@@ -130,8 +117,7 @@ func (d *debian) boot(t *testing.T, bind ...string) bool {
 	})
 	if !up {
 		d.leader = 0
-		said, _ := os.ReadFile(log.Name())
-		t.Logf("systemd-nspawn: %s", said)
+		t.Logf("systemd-nspawn: %s", log())
 	}
 	return up
 }
@@ -218,22 +204,6 @@ func (d *debian) configure(t *testing.T) {
 	must(t, os.WriteFile(d.path(environmentFile), []byte(text), 0)) // its mode stays
 }
 
-const dropIns = "/etc/systemd/system/activityd.service.d"
-
-// shareSocket lets only a group write to a socket, as Debian's Redis does, and the service
-// be of that group.
-func (d *debian) shareSocket(t *testing.T, socket string) {
-	t.Helper()
-	d.run(t, "groupadd", "--system", "sockets")
-	group, err := strconv.Atoi(strings.Split(d.run(t, "getent", "group", "sockets"), ":")[2])
-	must(t, err)
-	must(t, os.Chown(socket, 0, group))
-	must(t, os.Chmod(socket, 0o770))
-	must(t, os.Mkdir(d.path(dropIns), 0o755))
-	must(t, os.WriteFile(d.path(dropIns+"/group.conf"), []byte("[Service]\nSupplementaryGroups=sockets\n"), 0o644))
-	d.run(t, "systemctl", "daemon-reload")
-}
-
 // tryGet asks a listener of the service, at the address in the log of the last start.
 func tryGet(ctx context.Context, log, listener, path string) (string, error) {
 	found := regexp.MustCompile(`msg=`+listener+` address=(\S+)`).FindAllStringSubmatch(log, -1)
@@ -263,20 +233,16 @@ func tryGet(ctx context.Context, log, listener, path string) (string, error) {
 // far.
 func awaitAnswer(t *testing.T, log func() string, listener, path, want string) {
 	t.Helper()
-	var last string
-	answered := false
+	var body string
+	var err error
 	defer func() {
-		if !answered {
-			t.Logf("the last answer: %s", last)
+		if t.Failed() {
+			t.Logf("the last answer: %s, %v", body, err)
 		}
 	}()
 	servertest.Eventually(t, path+" has "+want, func() bool {
-		body, err := tryGet(t.Context(), log(), listener, path)
-		if last = body; err != nil {
-			last = err.Error()
-		}
-		answered = err == nil && strings.Contains(body, want)
-		return answered
+		body, err = tryGet(t.Context(), log(), listener, path)
+		return err == nil && strings.Contains(body, want)
 	})
 }
 
@@ -305,7 +271,6 @@ func TestDebianPackage(t *testing.T) {
 	d.awaitLog(t, "", "not configured: set ACTIVITYD_MYSQL_DSN")
 
 	d.configure(t)
-	d.shareSocket(t, r.Addr())
 	before := d.log(t)
 	d.run(t, "systemctl", "restart", "activityd")
 	d.checkRuns(t, before, oldVersion)
@@ -346,7 +311,6 @@ func TestDebianPackage(t *testing.T) {
 	d.install(t, newer)
 	d.checkRuns(t, before, newVersion)
 
-	must(t, os.RemoveAll(d.path(dropIns)))
 	d.run(t, "dpkg", "--purge", "activityd")
 	d.checkGone(t)
 	d.run(t, "systemctl", "daemon-reload")

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/activityd/activityd/internal/testing/servertest"
@@ -81,15 +80,8 @@ user=$4; root=$1; shift 4; exec chroot --userspec="$user" "$root" "$@"`
 		t.Errorf("without tokens: %v: %s", err, said)
 	}
 
-	var log lockedBuffer
-	serve := exec.CommandContext(t.Context(), "unshare", line...)
-	serve.Env = slices.Concat(refused.Env, []string{"ACTIVITYD_LISTEN=127.0.0.1:0", "ACTIVITYD_METRICS_LISTEN=127.0.0.1:0"})
-	serve.Stderr = &log
-	must(t, serve.Start())
-	servertest.Eventually(t, "it listens", func() bool { return strings.Contains(log.String(), "msg=started") })
-	awaitAnswer(t, log.String, "listening", "/readyz", `"status":"ok"`)
-	must(t, serve.Process.Signal(syscall.SIGTERM))
-	if err := serve.Wait(); err != nil || !strings.Contains(log.String(), "msg=stopped") {
-		t.Errorf("it ended: %v: %s", err, log.String())
-	}
+	serve, log := launch(t, append([]string{"unshare"}, line...),
+		slices.Concat(refused.Env, []string{"ACTIVITYD_LISTEN=127.0.0.1:0", "ACTIVITYD_METRICS_LISTEN=127.0.0.1:0"}))
+	awaitAnswer(t, log, "listening", "/readyz", `"status":"ok"`)
+	stop(t, serve, log)
 }

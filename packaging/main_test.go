@@ -14,8 +14,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/activityd/activityd/internal/testing/localserver"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
@@ -116,4 +118,34 @@ func one(t *testing.T, folder, pattern string) string {
 		t.Fatalf("%s: found %v, want one file", pattern, found)
 	}
 	return found[0]
+}
+
+// launch starts a program, and returns its log so far. The program is killed when t ends.
+func launch(t *testing.T, argv, environ []string) (p *localserver.Process, log func() string) {
+	t.Helper()
+	p, err := localserver.StartProcess(argv, environ, "", filepath.Join(t.TempDir(), "log"))
+	must(t, err)
+	t.Cleanup(func() { _ = p.Kill() })
+	return p, func() string {
+		text, err := os.ReadFile(p.Log)
+		must(t, err)
+		return string(text)
+	}
+}
+
+// stop stops a service, which must end by itself.
+func stop(t *testing.T, p *localserver.Process, log func() string) {
+	t.Helper()
+	must(t, p.Signal(syscall.SIGTERM))
+	servertest.Eventually(t, "it has ended", func() bool {
+		select {
+		case <-p.Exited:
+			return true
+		default:
+			return false
+		}
+	})
+	if p.Err != nil || !strings.Contains(log(), "msg=stopped") {
+		t.Errorf("it ended: %v: %s", p.Err, log())
+	}
 }
