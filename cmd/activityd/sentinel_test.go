@@ -12,7 +12,7 @@ import (
 // master.
 func TestASentinelThatHangsIsLeft(t *testing.T) {
 	t.Parallel()
-	w := servertest.Watched(t, 3*time.Second)
+	w := servertest.NewWatched(t, 3*time.Second)
 	client, err := openRedis(w.URL())
 	if err != nil {
 		t.Fatal(err)

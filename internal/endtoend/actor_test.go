@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
@@ -43,19 +42,8 @@ func (a *actor) act(ctx context.Context, changes int) error {
 // insist repeats a change as long as the database is away, as a member does who
 // was shown an error. The change may have been made nevertheless.
 func insist(ctx context.Context, change func(context.Context) error) error {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := change(ctx)
-		if !errors.Is(err, mysql.ErrUnavailable) {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return err
-		}
-	}
+	isAway := func(err error) bool { return errors.Is(err, mysql.ErrUnavailable) }
+	return retry(ctx, isAway, func() error { return change(ctx) })
 }
 
 // change chooses a change, which the returned function makes.

@@ -2,19 +2,16 @@ package endtoend_test
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -52,15 +49,18 @@ func blockWith(t *testing.T, words string) []string {
 	return found[0]
 }
 
-// TestTheSQLOfTheDocs runs all SQL of that section, in its order, on a site
-// whose photos are older than its last_upload.
+// TestTheSQLOfTheDocs has a site run all SQL of that section, in its order, with the rights of docs/setup.md and all
+// rights to its own tables, whose photos are older than its last_upload. The site can write no other column of tasks,
+// and a worker with activityd's rights does the tasks.
 func TestTheSQLOfTheDocs(t *testing.T) {
 	t.Parallel()
 	g := newGround(t, 3)
 	g.exec(t, "INSERT INTO users (id, username) VALUES (98765, 'ada'), (12345, 'ben')")
 	g.exec(t, "INSERT INTO photos (owner_id, visibility, date_upload) VALUES (98765, 'public', 1000), (98765, 'private', 2000)")
+	producer := *g
+	producer.db = openMySQL(t, g.asUser(t, "site", "users", "contacts", "photos"))
 	for _, block := range adoptionSQL(t) {
-		must(t, g.onOneConnection(t.Context(), block))
+		must(t, producer.onOneConnection(t.Context(), block))
 	}
 	var last uint64
 	must(t, g.db.QueryRowContext(t.Context(), "SELECT last_upload FROM users WHERE id = 98765").Scan(&last))
@@ -95,16 +95,28 @@ func TestTheSQLOfTheDocs(t *testing.T) {
 	if rows.Next() || rows.Err() != nil {
 		t.Errorf("somebody's last upload is behind, %v", rows.Err())
 	}
+	for _, values := range []string{
+		"(id, type, subject) VALUES (18446744073709551614, 'upload', 1)", "(attempts, type, subject) VALUES (65535, 'upload', 1)",
+		"(dedupe_key, type, subject) VALUES ('upload:1', 'upload', 1)",
+		"(lost, type, subject) VALUES (1, 'upload', 1)", "(last_error, type, subject) VALUES ('x', 'upload', 1)",
+		"(created_at, type, subject) VALUES (0, 'upload', 1)",
+	} {
+		if _, err := producer.db.ExecContext(t.Context(), "INSERT INTO tasks "+values); err == nil || !strings.Contains(err.Error(), "denied") {
+			t.Errorf("INSERT INTO tasks %s: %v, want it denied", values, err)
+		}
+	}
 	g.exec(t, "UPDATE tasks SET run_at = 0, state = 'waiting'")
-	g.started(t, "worker")
+	worker := *g
+	worker.dsn = g.asUser(t, "activityd")
+	worker.started(t, "worker")
 	g.awaitIdle(t)
 }
 
 var grantInRights = regexp.MustCompile(`(?m)^GRANT (.+) ON site\.(\w+) +TO '(\w+)'@'%';$`)
 
-// asUser connects as a user who has the rights that docs/setup.md names for it, and
-// may do all to tables of its own.
-func (g *ground) asUser(t *testing.T, name string, own ...string) *sql.DB {
+// asUser returns the DSN of a user who has the rights that docs/setup.md names for it, and may do all to tables of its
+// own.
+func (g *ground) asUser(t *testing.T, name string, own ...string) (dsn string) {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/setup.md")
 	must(t, err)
@@ -127,83 +139,5 @@ func (g *ground) asUser(t *testing.T, name string, own ...string) *sql.DB {
 	for _, table := range own {
 		g.exec(t, "GRANT SELECT, INSERT, UPDATE, DELETE ON "+cfg.DBName+"."+table+" TO "+user)
 	}
-	return openMySQL(t, cfg.FormatDSN())
-}
-
-// TestTheRightsOfTheDocs grants the rights of docs/setup.md, and the site's rights to its own tables. The
-// site then runs every statement of docs/setup.md, activityd does its work, and the site can write no
-// other column of tasks.
-func TestTheRightsOfTheDocs(t *testing.T) {
-	t.Parallel()
-	g := newGround(t, 3)
-	g.exec(t, "INSERT INTO users (id, username) VALUES (98765, 'ada'), (12345, 'ben')")
-	producer := *g
-	producer.db = g.asUser(t, "site", "users", "contacts", "photos")
-	for _, block := range adoptionSQL(t) {
-		must(t, producer.onOneConnection(t.Context(), block))
-	}
-	for _, values := range []string{
-		"(id, type, subject) VALUES (18446744073709551614, 'upload', 1)", "(attempts, type, subject) VALUES (65535, 'upload', 1)",
-		"(dedupe_key, type, subject) VALUES ('upload:1', 'upload', 1)",
-		"(lost, type, subject) VALUES (1, 'upload', 1)", "(last_error, type, subject) VALUES ('x', 'upload', 1)",
-		"(created_at, type, subject) VALUES (0, 'upload', 1)",
-	} {
-		if _, err := producer.db.ExecContext(t.Context(), "INSERT INTO tasks "+values); err == nil || !strings.Contains(err.Error(), "denied") {
-			t.Errorf("INSERT INTO tasks %s: %v, want it denied", values, err)
-		}
-	}
-
-	q := queue.NewQueue(g.asUser(t, "activityd"), queue.Options{Kinds: tasks.Kinds(), Owner: "test"})
-	_, _, err := q.EnqueueOnce(t.Context(), "key", []queue.New{tasks.NewUpload(7), tasks.NewRefill(7)})
-	must(t, err)
-	_, err = q.Pause(t.Context(), tasks.QueueRefill)
-	must(t, err)
-	_, err = q.Sweep(t.Context())
-	must(t, err)
-	_, err = q.Stats(t.Context())
-	must(t, err)
-	done := 0
-	for { // a worker takes the tasks of a member in turn
-		list, err := q.Claim(t.Context(), tasks.QueueDefault, 100, time.Minute)
-		must(t, err)
-		if len(list) == 0 {
-			break
-		}
-		var results []queue.Result
-		for _, task := range list {
-			results = append(results, queue.Result{Task: task})
-		}
-		if lost, err := q.Finish(t.Context(), results); err != nil || lost > 0 {
-			t.Errorf("lost %d, %v", lost, err)
-		}
-		done += len(list)
-	}
-	if done != 8 { // seven of the docs, and an earlier task
-		t.Errorf("claimed %d of the site's tasks", done)
-	}
-	later, err := q.List(t.Context(), queue.Filter{Queues: []string{tasks.QueueDefault}}, 100)
-	must(t, err)
-	if len(later) != 1 || later[0].State != queue.Scheduled || !later[0].RunAt.After(later[0].Created) {
-		t.Errorf("left of the site's tasks: %+v, want the one for later", later)
-	}
-}
-
-// TestTheLastIdOfTheTable checks the advice of docs/setup.md about a row with an id near 2^64.
-func TestTheLastIdOfTheTable(t *testing.T) {
-	t.Parallel()
-	g := newGround(t, 3)
-	g.exec(t, "INSERT INTO tasks (id, type, subject) VALUES (18446744073709551614, 'upload', 1)")
-	_, err := g.queue.Enqueue(t.Context(), []queue.New{tasks.NewUpload(7)})
-	if _, second := g.queue.Enqueue(t.Context(), []queue.New{tasks.NewUpload(8)}); err == nil {
-		err = second
-	}
-	if err == nil || !strings.Contains(err.Error(), "a row has an id near 2^64") {
-		t.Fatalf("enqueued with %v", err)
-	}
-	if n, err := g.queue.Discard(t.Context(), queue.Filter{}, 10); err != nil || n == 0 {
-		t.Fatalf("discarded %d, %v", n, err)
-	}
-	g.exec(t, "ALTER TABLE tasks AUTO_INCREMENT = 1000")
-	_, err = g.queue.Enqueue(t.Context(), []queue.New{tasks.NewUpload(7)})
-	must(t, err)
+	return cfg.FormatDSN()
 }

@@ -182,16 +182,7 @@ func (s shown) ids() (ids []uint64) {
 
 // ask asks a program as the site's pages do.
 func ask(ctx context.Context, client *http.Client, p *program, viewer member.ID, limit int) (answer shown, err error) {
-	address, err := p.address()
-	if err != nil {
-		return answer, err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
-		fmt.Sprintf("http://%s/v1/users/%s/recent-contact-photos?limit=%d", address, viewer, limit), http.NoBody)
-	if err != nil {
-		return answer, err
-	}
-	err = exchange(client, request, http.StatusOK, &answer)
+	err = get(ctx, client, p, fmt.Sprintf("/v1/users/%s/recent-contact-photos?limit=%d", viewer, limit), &answer)
 	return answer, err
 }
 

@@ -84,7 +84,7 @@ func (d *duel) isHolder(t *testing.T, p *program) bool {
 }
 
 // ownerOf returns the prefix of an owner: the number of the process.
-func ownerOf(p *program) string { return fmt.Sprint(p.latest().group, "@") }
+func ownerOf(p *program) string { return fmt.Sprint(p.latest().Group, "@") }
 
 // did counts the events of a worker and the only task.
 func (d *duel) did(t *testing.T, p *program, event string) int {
@@ -132,27 +132,6 @@ func TestALateWriteOfAPausedProcessIsRefused(t *testing.T) {
 	d.checkEnd(t)
 	must(t, d.first.thaw())
 	d.first.finish(t)
-}
-
-// TestStuckBound ends a worker that holds a task, by death or by a stop for good. Only a living worker
-// extends the lease. The other worker takes the task over, once.
-func TestStuckBound(t *testing.T) {
-	t.Parallel()
-	for name, killed := range map[string]bool{"killed": true, "stopped for good": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := newDuel(t, 10*time.Second)
-			d.stopAtWork(t)
-			must(t, d.second.thaw())
-			if killed {
-				must(t, d.first.kill())
-			}
-			d.checkEnd(t)
-			if n := d.ledger.events(t, "freed"); n != 1 {
-				t.Errorf("the lease ran out %d times, want once", n)
-			}
-		})
-	}
 }
 
 // TestAStoppedTransactionHoldsUpNobody stops a worker for good in the middle of a claim, like a machine that is

@@ -21,54 +21,20 @@ import (
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
-// foreign is a site of another schema: its tables, the map or the views that make the four names of them, and
-// the statements that add a row. Each statement reads a row of values, r.
-type foreign struct {
-	tables, description, views string
-	rows                       map[string]string
+// foreign is the site of examples/site, with the map or the views that make the four names of its tables.
+type foreign struct{ tables, description, views string }
+
+// foreignRows are statements that add a row to the tables of each name. Each reads a row of values, r.
+var foreignRows = map[string]string{
+	"users":    "INSERT INTO site.members (id) SELECT id FROM r",
+	"contacts": "INSERT IGNORE INTO site.friendships (asked_by, asked, state, is_family) SELECT user_id, other, 1, family FROM r",
+	"blocks":   "INSERT INTO site.bans (owner, banned) SELECT user_id, other FROM r",
+	"photos": "INSERT INTO site.pictures (id, owner, privacy, created_at)" +
+		" SELECT id, owner, FIELD(visibility, 'friends', 'family', 'friends_family', 'public'), DATE_ADD('1970-01-01', INTERVAL at SECOND) FROM r",
 }
 
-// simpleRows add to the tables of a foreign with a section for each name.
-var simpleRows = map[string]string{
-	"users":    "INSERT INTO site.people (id) SELECT id FROM r",
-	"contacts": "INSERT IGNORE INTO site.links (a, b, friend) SELECT user_id, other, friend FROM r",
-	"blocks":   "INSERT INTO site.bans (a, b) SELECT user_id, other FROM r",
-	"photos":   "INSERT INTO site.pictures (id, owner, audience, at) SELECT id, owner, visibility, at FROM r",
-}
-
-const simpleTables = `
-CREATE TABLE site.people (id BIGINT NOT NULL PRIMARY KEY);
-CREATE TABLE site.links (a BIGINT NOT NULL, b BIGINT NOT NULL, friend BOOLEAN NOT NULL, PRIMARY KEY (a, b));
-CREATE TABLE site.bans (a BIGINT NOT NULL, b BIGINT NOT NULL, PRIMARY KEY (a, b));
-CREATE TABLE site.pictures (id BIGINT NOT NULL PRIMARY KEY, owner BIGINT NOT NULL, audience VARCHAR(20) NOT NULL, at BIGINT NOT NULL)`
-
-// simpleMap returns a description with a section for each name; grants are lines of [contacts].
-func simpleMap(grants string) string {
-	return `
-database = activityd
-[users]
-table = site.people
-id = id
-last_upload = last_upload
-[contacts]
-table = site.links
-user_id = a
-contact_id = b
-` + grants + `
-[blocks]
-table = site.bans
-user_id = a
-blocked_id = b
-[photos]
-table = site.pictures
-id = id
-owner_id = owner
-visibility = audience
-date_upload = at`
-}
-
-// foreigns returns sites of other schemas. The server merges a view whose columns are constants into a
-// statement, and may then take the constant for the column of a row that an outer join did not find.
+// foreigns returns the example with its map, and with views whose columns are constants: the server merges a view into
+// a statement, and may then take the constant for the column of a row that an outer join did not find.
 func foreigns(t *testing.T) map[string]foreign {
 	t.Helper()
 	example := func(name string) string {
@@ -77,20 +43,12 @@ func foreigns(t *testing.T) map[string]foreign {
 		return string(text)
 	}
 	return map[string]foreign{
-		"the example": {tables: example("tables.sql"), description: example("site.map"), rows: map[string]string{
-			"users":    "INSERT INTO site.members (id) SELECT id FROM r",
-			"contacts": "INSERT IGNORE INTO site.friendships (asked_by, asked, state, is_family) SELECT user_id, other, 1, family FROM r",
-			"blocks":   "INSERT INTO site.bans (owner, banned) SELECT user_id, other FROM r",
-			"photos": "INSERT INTO site.pictures (id, owner, privacy, created_at)" +
-				" SELECT id, owner, FIELD(visibility, 'friends', 'family', 'friends_family', 'public'), DATE_ADD('1970-01-01', INTERVAL at SECOND) FROM r",
-		}},
-		"all are friends":  {tables: simpleTables, description: simpleMap("is_friend = TRUE"), rows: simpleRows},
-		"none is anything": {tables: simpleTables, description: simpleMap(""), rows: simpleRows},
-		"constants": {tables: simpleTables, rows: simpleRows, views: `
-CREATE VIEW users AS SELECT id, 'anyone' AS username, 300 AS last_upload FROM site.people;
-CREATE VIEW contacts AS SELECT COALESCE(a, 0) AS user_id, b + 0 AS contact_id, TRUE AS is_friend, 1 AS is_family FROM site.links;
-CREATE VIEW blocks AS SELECT CAST(a AS UNSIGNED) AS user_id, b AS blocked_id FROM site.bans;
-CREATE VIEW photos AS SELECT id, owner AS owner_id, 'a title' AS title, 'friends' AS visibility, at AS date_upload FROM site.pictures`},
+		"the example": {tables: example("tables.sql"), description: example("site.map")},
+		"constants": {tables: example("tables.sql"), views: `
+CREATE VIEW users AS SELECT id, 'anyone' AS username, 300 AS last_upload FROM site.members;
+CREATE VIEW contacts AS SELECT COALESCE(asked_by, 0) AS user_id, asked + 0 AS contact_id, TRUE AS is_friend, 1 AS is_family FROM site.friendships;
+CREATE VIEW blocks AS SELECT CAST(owner AS UNSIGNED) AS user_id, banned AS blocked_id FROM site.bans;
+CREATE VIEW photos AS SELECT id, owner AS owner_id, 'a title' AS title, 'friends' AS visibility, UNIX_TIMESTAMP(created_at) AS date_upload FROM site.pictures`},
 	}
 }
 
@@ -165,7 +123,7 @@ func (s *foreignSite) describe(t *testing.T) {
 func (s *foreignSite) fill(t *testing.T) {
 	t.Helper()
 	insert := func(name, row string, args ...any) {
-		s.exec(t, strings.Replace(s.rows[name], "FROM r", "FROM (SELECT "+row+") AS r", 1), args...)
+		s.exec(t, strings.Replace(foreignRows[name], "FROM r", "FROM (SELECT "+row+") AS r", 1), args...)
 	}
 	classes := contacts.Classes()
 	owners := len(classes) + 1

@@ -10,10 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/testing/servertest"
-	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // configured returns the path of a file of ops/, and the settings in it as a server reports them.
@@ -48,21 +45,11 @@ func checkConfig(t *testing.T, client *redis.Client, want map[string]string) {
 	}
 }
 
-// TestRedisConf starts a server with ops/redis.conf. The server's settings are those of the file, and the
-// server serves a site.
+// TestRedisConf: the settings of a server with ops/redis.conf are those of the file.
 func TestRedisConf(t *testing.T) {
 	t.Parallel()
 	path, want := configured(t, "redis.conf")
-	tn := newTown(t, groundOn(t, 10, servertest.MySQLDSN(t), servertest.Redis(t, "--include", path)), seedFor(t), 50)
-	checkConfig(t, tn.client, want)
-	tn.warm(t, tn.viewers())
-	p := tn.started(t, "a")
-	_, err := tn.site.Upload(t.Context(), site.Photo{Owner: celebrity, Visibility: contacts.Public, DateUpload: start + 1000})
-	must(t, err)
-	tn.awaitIdle(t)
-	if from := tn.check(t, p.reader); from[recent.FromIndex] < people/2 {
-		t.Errorf("answers from %v", from)
-	}
+	checkConfig(t, openRedis(t, servertest.Redis(t, "--include", path)), want)
 }
 
 // TestRedisReplicaSavesConf: the nodes of a cluster with ops/redis.conf agree, and a node that also reads
@@ -72,7 +59,7 @@ func TestRedisReplicaSavesConf(t *testing.T) {
 	path, want := configured(t, "redis.conf")
 	other, saves := configured(t, "redis-replica-saves.conf")
 	maps.Copy(want, saves)
-	c := servertest.Cluster(t, 1, 1, "--include", path, "--include", other)
+	c := servertest.NewCluster(t, 1, 1, "--include", path, "--include", other)
 	replica := c.Nodes[1].Client
 	checkConfig(t, replica, want)
 	must(t, c.Nodes[0].Client.Set(t.Context(), "user_1", "x", 0).Err())

@@ -8,21 +8,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/activityd/activityd/internal/testing/localserver"
 )
 
 // buildFlags has -race where the tests have it.
@@ -65,7 +63,7 @@ func serving(t *testing.T, name, dsn, redisURL string, settings ...string) *prog
 	p := &program{name: name, logs: logs, argv: []string{
 		path, "serve", "--log-format=json", "--listen=127.0.0.1:0", "--mysql-dsn=" + dsn, "--redis-url=" + redisURL,
 	}}
-	p.env = append(os.Environ(), "ACTIVITYD_METRICS_LISTEN=127.0.0.1:0", "GORACE=halt_on_error=1", "ACTIVITYD_DRAIN=0s")
+	p.env = append(os.Environ(), "ACTIVITYD_METRICS_LISTEN=", "GORACE=halt_on_error=1", "ACTIVITYD_DRAIN=0s")
 	for _, setting := range settings {
 		if strings.HasPrefix(setting, "--") {
 			p.argv = append(p.argv, setting)
@@ -91,7 +89,8 @@ func (p *program) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("a minute is over"))
 	defer cancel()
 	p.mu.Lock()
-	r, err := startRun(p.argv, p.env, filepath.Join(p.logs, fmt.Sprintf("%s-%d", p.name, len(p.runs)+1)))
+	process, err := localserver.StartProcess(p.argv, p.env, "", filepath.Join(p.logs, fmt.Sprintf("%s-%d", p.name, len(p.runs)+1)))
+	r := &run{Process: process}
 	if err == nil {
 		p.runs = append(p.runs, r)
 	}
@@ -136,13 +135,13 @@ func (p *program) thaw() error { return p.latest().signal(syscall.SIGCONT) }
 func (p *program) finish(t *testing.T) {
 	t.Helper()
 	r := p.latest()
-	if err := cmp.Or(r.end(syscall.SIGTERM), r.err); err != nil {
+	if err := cmp.Or(r.end(syscall.SIGTERM), r.Err); err != nil {
 		t.Errorf("%s ended with %v", p.name, err)
 	}
 	for _, r := range p.runs {
 		for _, line := range r.lines(t) {
 			if line.isTrouble() {
-				t.Errorf("%s: %s", filepath.Base(r.log), line.text)
+				t.Errorf("%s: %s", filepath.Base(r.Log), line.text)
 			}
 		}
 	}
@@ -161,29 +160,6 @@ func (p *program) sum(t *testing.T, message string) (total int) {
 	return total
 }
 
-// metric is the sum of a metric, over its labels unless name has them.
-func (p *program) metric(ctx context.Context, name string) (sum float64, err error) {
-	address, err := p.latest().addressIn("listening for metrics")
-	if err != nil {
-		return 0, err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
-	if err != nil {
-		return 0, err
-	}
-	response, err := (&http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
-	if err != nil {
-		return 0, err
-	}
-	text, err := io.ReadAll(response.Body)
-	series := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + `(?:\{.*\})? (\S+)$`)
-	for _, found := range series.FindAllStringSubmatch(string(text), -1) {
-		value, _ := strconv.ParseFloat(found[1], 64) // the format says so
-		sum += value
-	}
-	return sum, cmp.Or(err, response.Body.Close())
-}
-
 // tellLogs prints the end of each log that has trouble in it, and the folder of all logs. Whole logs would
 // bury the failure, which is printed first.
 func (p *program) tellLogs(t *testing.T) {
@@ -191,10 +167,10 @@ func (p *program) tellLogs(t *testing.T) {
 	const most = 100 // lines: the two stacks of a data race are among them
 	for _, r := range p.runs {
 		lines := r.lines(t)
-		if exit, is := errors.AsType[*exec.ExitError](r.err); is && exit.Exited() || slices.ContainsFunc(lines, line.isTrouble) {
+		if exit, is := errors.AsType[*exec.ExitError](r.Err); is && exit.Exited() || slices.ContainsFunc(lines, line.isTrouble) {
 			lines = slices.DeleteFunc(lines, func(l line) bool { return l.Message == "request" })
 			for _, line := range lines[max(0, len(lines)-most):] {
-				t.Logf("%s: %s", filepath.Base(r.log), line.text)
+				t.Logf("%s: %s", filepath.Base(r.Log), line.text)
 			}
 		}
 	}
@@ -203,49 +179,18 @@ func (p *program) tellLogs(t *testing.T) {
 
 // run is a life of a program, from a start to its end.
 type run struct {
-	log    string
-	group  int           // the id of its process group
-	exited chan struct{} // closed once the process was reaped
-	err    error         // how it ended; valid once exited is closed
-	ending atomic.Bool   // a test ended it
-}
+	*localserver.Process
 
-// startRun starts a process that writes to a log. The thread that starts it is
-// reserved until it ends: the kernel would take the end of that thread for ours.
-func startRun(argv, env []string, log string) (*run, error) {
-	out, err := os.Create(log)
-	if err != nil {
-		return nil, err
-	}
-	r := &run{log: log, exited: make(chan struct{})}
-	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = env, out, out, ownGroup()
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		_ = out.Close() // the child has its own copy
-		started <- err
-		if err == nil {
-			r.err = cmd.Wait()
-			close(r.exited)
-		}
-	}()
-	if err := <-started; err != nil {
-		return nil, err
-	}
-	r.group = cmd.Process.Pid
-	return r, nil
+	ending atomic.Bool // a test ended it
 }
 
 // signal sends a signal to a process that must be alive.
 func (r *run) signal(sig syscall.Signal) error {
 	select {
-	case <-r.exited:
-		return fmt.Errorf("the process ended by itself: %w", r.err)
+	case <-r.Exited:
+		return fmt.Errorf("the process ended by itself: %w", r.Err)
 	default:
-		return syscall.Kill(-r.group, sig)
+		return r.Signal(sig)
 	}
 }
 
@@ -260,11 +205,10 @@ func (r *run) end(sig syscall.Signal) error {
 		return err
 	}
 	select {
-	case <-r.exited:
+	case <-r.Exited:
 		return nil
 	case <-time.After(most):
-		_ = syscall.Kill(-r.group, syscall.SIGKILL) // the error below says that it came to this
-		<-r.exited
+		_ = r.Kill() // the error below says that it came to this
 		return fmt.Errorf("the process was still there %v after %v", most, sig)
 	}
 }
@@ -291,7 +235,7 @@ func (r *run) lines(t *testing.T) []line {
 }
 
 func (r *run) read() (all []line, err error) {
-	text, err := os.ReadFile(r.log)
+	text, err := os.ReadFile(r.Log)
 	for part := range strings.Lines(string(text)) {
 		l := line{text: strings.TrimSpace(part)}
 		_ = json.Unmarshal([]byte(part), &l) // the runtime's own lines are no JSON
@@ -320,9 +264,9 @@ func (r *run) awaitStarted(ctx context.Context) error {
 		}
 		select {
 		case <-tick.C:
-		case <-r.exited:
-			text, _ := os.ReadFile(r.log) // the error is about something else
-			return fmt.Errorf("the process ended by itself: %w\n%s", r.err, text)
+		case <-r.Exited:
+			text, _ := os.ReadFile(r.Log) // the error is about something else
+			return fmt.Errorf("the process ended by itself: %w\n%s", r.Err, text)
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", err, context.Cause(ctx))
 		}

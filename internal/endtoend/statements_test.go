@@ -14,6 +14,7 @@ import (
 
 	driver "github.com/go-sql-driver/mysql"
 
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
@@ -43,14 +44,14 @@ func TestEveryStatementUsesAnIndex(t *testing.T) {
 	settings := append(os.Environ(), "ACTIVITYD_MYSQL_DSN="+dsn, "ACTIVITYD_REDIS_URL="+g.redis.URL(), "ACTIVITYD_NEED=3")
 	call(t, settings, "backfill")
 	p := serving(t, "serve", dsn, g.redis.URL(), "--need=3").mustStart(t)
-	address, err := p.address()
-	must(t, err)
 	must(t, newActor(tn.site, 1, 1, tn.fans).act(t.Context(), 150))
-	for _, path := range []string{"/v1/users/1/recent-contact-photos", "/v1/users/2/recent-contact-photos?limit=3", "/v1/users/51/recent-contact-photos"} {
-		send(t, http.MethodGet, "http://"+address+path, "")
+	for _, viewer := range []member.ID{1, 2, hermit} {
+		_, err := ask(t.Context(), http.DefaultClient, p, viewer, 3)
+		must(t, err)
 	}
 	for range 2 { // the second time it is replayed
-		send(t, http.MethodPost, "http://"+address+"/v1/tasks", `{"type":"upload","user_id":"50"}`)
+		var answer any
+		must(t, post(t.Context(), http.DefaultClient, p, "/v1/tasks", "same", map[string]string{"type": "upload", "user_id": "50"}, &answer))
 	}
 	for _, line := range []string{"enqueue upload 50", "tasks list", "tasks stats", "tasks pause aside", "tasks resume aside"} {
 		call(t, settings, strings.Fields(line)...)
@@ -87,20 +88,6 @@ func call(t *testing.T, environment []string, args ...string) {
 	cmd.Env = environment
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("activityd %s: %v: %s", strings.Join(args, " "), err, out)
-	}
-}
-
-func send(t *testing.T, method, url, body string) {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	must(t, err)
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Idempotency-Key", "same")
-	response, err := http.DefaultClient.Do(request)
-	must(t, err)
-	must(t, response.Body.Close())
-	if response.StatusCode >= http.StatusBadRequest {
-		t.Errorf("%s %s: %s", method, url, response.Status)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -105,25 +106,22 @@ func (s *teller) check(t *testing.T, l ledger) {
 	}
 }
 
+// get asks the API of a program.
+func get(ctx context.Context, client *http.Client, from *program, path string, answer any) error {
+	return exchange(ctx, client, from, http.MethodGet, path, nil, nil, http.StatusOK, answer)
+}
+
 // post sends JSON to the API of a program.
 func post(ctx context.Context, client *http.Client, to *program, path, key string, body, answer any) error {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
-	address, err := to.address()
-	if err != nil {
-		return err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+path, bytes.NewReader(text))
-	if err != nil {
-		return err
-	}
-	request.Header.Set("Content-Type", "application/json")
+	header := http.Header{"Content-Type": {"application/json"}}
 	if key != "" {
-		request.Header.Set("Idempotency-Key", key)
+		header.Set("Idempotency-Key", key)
 	}
-	return exchange(client, request, http.StatusAccepted, answer)
+	return exchange(ctx, client, to, http.MethodPost, path, header, text, http.StatusAccepted, answer)
 }
 
 // statusError is an answer with another status than was wanted.
@@ -135,7 +133,16 @@ type statusError struct {
 func (e *statusError) Error() string { return fmt.Sprintf("status %d: %s", e.code, e.body) }
 
 // exchange sends a request and reads the JSON of its answer.
-func exchange(client *http.Client, request *http.Request, want int, into any) error {
+func exchange(ctx context.Context, client *http.Client, with *program, method, path string, header http.Header, text []byte, want int, into any) error {
+	address, err := with.address()
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+address+path, bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	maps.Copy(request.Header, header)
 	response, err := client.Do(request)
 	if err != nil {
 		return err

@@ -16,7 +16,6 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/redisnodes"
-	"github.com/activityd/activityd/internal/testing/clustertest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
@@ -295,7 +294,7 @@ func TestANameThatLeadsElsewhere(t *testing.T) {
 // master when it wakes up, and takes itself for the master for a while.
 func TestSentinelsPromoteAReplicaThatLagged(t *testing.T) {
 	t.Parallel()
-	w := servertest.Watched(t, 3*time.Second)
+	w := servertest.NewWatched(t, 3*time.Second)
 	ctx := t.Context()
 	o := w.FailoverOptions()
 	o.MaxRetries, o.DialerRetries, o.DialTimeout = 1, 1, time.Second
@@ -331,14 +330,14 @@ func TestSentinelsPromoteAReplicaThatLagged(t *testing.T) {
 // and the sets of users.
 type several struct {
 	bench
-	*clustertest.Cluster
+	*servertest.Cluster
 
 	users []member.ID
 }
 
 func newSeveral(t *testing.T, replicas int) several {
 	t.Helper()
-	cluster := servertest.Cluster(t, 3, replicas, "--cluster-node-timeout", "15000")
+	cluster := servertest.NewCluster(t, 3, replicas, "--cluster-node-timeout", "15000")
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()[:1], DialerRetries: 1})
 	t.Cleanup(func() { _ = client.Close() })
 	s := several{bench: bench{Index: index.New(client, index.Options{Settings: settings(t, 10, 20, 0)})}, Cluster: cluster}
@@ -367,7 +366,7 @@ func (s several) fill(t *testing.T, n uint64) {
 }
 
 // on returns the users whose set lies on a node.
-func (s several) on(t *testing.T, n *clustertest.Node) (users []member.ID) {
+func (s several) on(t *testing.T, n *servertest.Node) (users []member.ID) {
 	t.Helper()
 	for _, user := range s.users {
 		_, err := n.Client.ZCard(t.Context(), index.UserKey(user)).Result()
@@ -461,7 +460,7 @@ func TestANodeThatIsAwayFailsItsOwnUsers(t *testing.T) {
 }
 
 // takeOver restarts a replica and makes it the master, though its peers do not agree.
-func takeOver(t *testing.T, replica *clustertest.Node) {
+func takeOver(t *testing.T, replica *servertest.Node) {
 	t.Helper()
 	must(t, replica.Restart(t.Context()))
 	servertest.Eventually(t, "the replica to take over", func() bool {
@@ -522,14 +521,14 @@ func TestAReplicaThatLaggedTakesOver(t *testing.T) {
 			} else {
 				must(t, master.Restart(ctx))
 			}
-			must(t, s.AwaitOK(ctx, s.Nodes...))
+			s.AwaitOK(t)
 			s.fill(t, 5)
 			servertest.Eventually(t, "the former master to be the master again", func() bool {
 				_ = master.Client.Do(ctx, "CLUSTER", "FAILOVER").Err()
 				role, err := master.Client.Do(ctx, "ROLE").Slice()
 				return err == nil && role[0] == "master"
 			})
-			must(t, s.AwaitOK(ctx, s.Nodes...))
+			s.AwaitOK(t)
 			servertest.Eventually(t, "all can be written", func() bool {
 				_, err := s.Begin(ctx, s.users)
 				return err == nil

@@ -3,7 +3,7 @@
 // demo, that has a site of its own.
 //
 // A server listens on a unix socket only, so that it takes no port and the network cannot
-// reach it. The nodes of a cluster, in package clustertest, which need ports, listen on the loopback
+// reach it. The nodes of a cluster, which need ports, listen on the loopback
 // interface, too.
 // A server reads no configuration but its command line, so that it is the same on every
 // machine. Close stops it and removes its folder. When the process that started it
@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -46,7 +47,7 @@ type server struct {
 	ping func(context.Context) error // nil error: the server answers
 
 	mu     sync.Mutex // guards the fields below; held while a call changes the state
-	proc   *process
+	proc   *Process
 	closed bool
 }
 
@@ -64,15 +65,16 @@ func newServer(name string) (*server, error) {
 // path returns the path of a file in the server's folder.
 func (s *server) path(name string) string { return filepath.Join(s.dir, name) }
 
-// run starts a program and waits until it ends.
+// run runs a program until it ends.
 func (s *server) run(ctx context.Context, argv []string) error {
 	ctx, cancel := withStartTimeout(ctx, s.name)
 	defer cancel()
-	p, err := startProcess(argv, s.dir, s.path("log"))
-	if err != nil {
-		return err
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir, cmd.WaitDelay = s.dir, stopTimeout
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w%s", filepath.Base(argv[0]), cmp.Or(context.Cause(ctx), err), tailOf(out))
 	}
-	return p.wait(ctx)
+	return nil
 }
 
 // start starts the server and waits until it answers. The caller holds mu, or no other
@@ -80,19 +82,19 @@ func (s *server) run(ctx context.Context, argv []string) error {
 func (s *server) start(ctx context.Context) error {
 	ctx, cancel := withStartTimeout(ctx, s.name)
 	defer cancel()
-	p, err := startProcess(s.Argv, s.dir, s.path("log"))
+	p, err := StartProcess(s.Argv, nil, s.dir, s.path("log"))
 	if err != nil {
 		return err
 	}
 	if err := s.awaitAnswer(ctx, p); err != nil {
-		return errors.Join(err, p.kill())
+		return errors.Join(err, p.Kill())
 	}
 	s.proc = p
 	return nil
 }
 
 // awaitAnswer pings until the server answers, ends, or ctx does.
-func (s *server) awaitAnswer(ctx context.Context, p *process) error {
+func (s *server) awaitAnswer(ctx context.Context, p *Process) error {
 	ticker := time.NewTicker(pingInterval)
 	defer ticker.Stop()
 	for {
@@ -101,8 +103,8 @@ func (s *server) awaitAnswer(ctx context.Context, p *process) error {
 			return nil
 		}
 		select {
-		case <-p.exited:
-			return fmt.Errorf("%s ended before it answered: %w%s", s.name, cmp.Or(p.err, errors.New("exit status 0")), p.logTail())
+		case <-p.Exited:
+			return fmt.Errorf("%s ended before it answered: %w%s", s.name, cmp.Or(p.Err, errors.New("exit status 0")), p.logTail())
 		case <-ctx.Done():
 			return fmt.Errorf("%s did not answer: %w (%w)%s", s.name, context.Cause(ctx), pingErr, p.logTail())
 		case <-ticker.C:
@@ -118,21 +120,19 @@ func withStartTimeout(ctx context.Context, name string) (context.Context, contex
 
 // Kill ends the server at once, as kill -9 does, and waits until it is gone.
 // Its folder stays, for Restart.
-func (s *server) Kill() error { return s.locked((*process).kill) }
+func (s *server) Kill() error { return s.locked((*Process).Kill) }
 
 // Pause stops the server as SIGSTOP does: connections stay open and nothing is answered
 // until Resume.
-func (s *server) Pause() error { return s.locked((*process).pause) }
+func (s *server) Pause() error { return s.locked((*Process).Pause) }
 
 // Resume continues a paused server.
-func (s *server) Resume() error {
-	return s.locked(func(p *process) error { return p.signal(continueSignal) })
-}
+func (s *server) Resume() error { return s.locked((*Process).Resume) }
 
 // Restart stops the server, if it still runs, and starts it again on the same
 // data and socket. ctx bounds the start. Without an error the server answers.
 func (s *server) Restart(ctx context.Context) error {
-	return s.locked(func(p *process) error {
+	return s.locked(func(p *Process) error {
 		if err := s.stop(p); err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func (s *server) Close() error {
 }
 
 // locked runs f on the server's process unless the server is closed.
-func (s *server) locked(f func(*process) error) error {
+func (s *server) locked(f func(*Process) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -164,16 +164,16 @@ func (s *server) locked(f func(*process) error) error {
 
 // stop sends SIGTERM and, after stopTimeout, SIGKILL. It continues a paused process, because that process
 // could not end otherwise.
-func (s *server) stop(p *process) error {
-	if err := errors.Join(p.signal(syscall.SIGTERM), p.signal(continueSignal)); err != nil {
+func (s *server) stop(p *Process) error {
+	if err := errors.Join(p.Signal(syscall.SIGTERM), p.Resume()); err != nil {
 		return err
 	}
 	timer := time.NewTimer(stopTimeout)
 	defer timer.Stop()
 	select {
-	case <-p.exited:
+	case <-p.Exited:
 		return nil
 	case <-timer.C:
-		return p.kill()
+		return p.Kill()
 	}
 }

@@ -9,7 +9,7 @@
 //	db := servertest.MySQL(t)     // a database of its own with the schema
 //	redis := servertest.Redis(t)  // a server of its own
 //	m := servertest.OwnMySQL(t)   // a server of its own, to kill or to pause
-//	c := servertest.Cluster(t, 3, 1) // a Redis cluster of its own: three masters, a replica each
+//	c := servertest.NewCluster(t, 3, 1) // a Redis cluster of its own: three masters, a replica each
 //	p := servertest.NewProxy(t, redis.Addr()) // a connection to delay or to cut
 //
 // A server that is not installed fails the test, with a message that names the package
@@ -145,30 +145,31 @@ func OwnMySQL(t testing.TB, args ...string) *localserver.MySQL {
 func Redis(t testing.TB, args ...string) *localserver.Redis {
 	t.Helper()
 	r, err := localserver.StartRedis(t.Context(), args...)
-	if err != nil {
-		t.Fatalf("servertest: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(r.Kill(), r.Close()); err != nil {
-			t.Errorf("servertest: %v", err)
-		}
-	})
-	return r
+	return ending(t, r, err)
 }
 
 // startMySQL starts a server without a database. The server is closed when t ends.
 func startMySQL(t testing.TB, args ...string) *localserver.MySQL {
 	t.Helper()
 	m, err := localserver.StartMySQL(t.Context(), args...)
+	return ending(t, m, err)
+}
+
+// ending returns a server that was started, which is closed when t ends.
+func ending[S interface {
+	Kill() error
+	Close() error
+}](t testing.TB, server S, err error) S {
+	t.Helper()
 	if err != nil {
 		t.Fatalf("servertest: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(m.Kill(), m.Close()); err != nil {
+		if err := errors.Join(server.Kill(), server.Close()); err != nil {
 			t.Errorf("servertest: %v", err)
 		}
 	})
-	return m
+	return server
 }
 
 // create makes a database with the schema.

@@ -155,57 +155,50 @@ func (s *MySQL) DeletePhoto(ctx context.Context, photoID uint64) error {
 	})
 }
 
-// rowsPerInsert keeps a statement well below the server's max_allowed_packet.
-const rowsPerInsert = 1000
-
 // LoadMembers implements [Site].
 func (s *MySQL) LoadMembers(ctx context.Context, members []Member) error {
-	for some := range slices.Chunk(members, rowsPerInsert) {
-		var args []any
-		for _, m := range some {
-			args = append(args, m.ID, m.Username)
-		}
-		text := `INSERT INTO users (id, username) VALUES ` + rowsOf("(?,?)", len(some)) +
-			` ON DUPLICATE KEY UPDATE username = VALUES(username)`
-		if err := s.change(ctx, fmt.Sprintf("loading %d members", len(some)), []statement{{text, args}}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return load(ctx, s, "members", members, func(some []Member) []statement {
+		return insert(some, `INSERT INTO users (id, username)`, ` ON DUPLICATE KEY UPDATE username = VALUES(username)`,
+			func(m Member) []any { return []any{m.ID, m.Username} })
+	})
 }
 
 // LoadContacts implements [Site].
 func (s *MySQL) LoadContacts(ctx context.Context, relations []Relation) error {
-	for some := range slices.Chunk(relations, rowsPerInsert) {
-		var args []any
-		for _, r := range some {
-			args = append(args, r.User, r.Contact, r.Grant.Friend, r.Grant.Family)
-		}
-		text := `INSERT INTO contacts (user_id, contact_id, is_friend, is_family) VALUES ` + rowsOf("(?,?,?,?)", len(some)) +
-			` ON DUPLICATE KEY UPDATE is_friend = VALUES(is_friend), is_family = VALUES(is_family)`
-		if err := s.change(ctx, fmt.Sprintf("loading %d contacts", len(some)), []statement{{text, args}}); err != nil {
+	return load(ctx, s, "contacts", relations, func(some []Relation) []statement {
+		return insert(some, `INSERT INTO contacts (user_id, contact_id, is_friend, is_family)`,
+			` ON DUPLICATE KEY UPDATE is_friend = VALUES(is_friend), is_family = VALUES(is_family)`,
+			func(r Relation) []any { return []any{r.User, r.Contact, r.Grant.Friend, r.Grant.Family} })
+	})
+}
+
+// LoadPhotos implements [Site].
+func (s *MySQL) LoadPhotos(ctx context.Context, photos []Photo) error {
+	return load(ctx, s, "photos", photos, func(some []Photo) []statement {
+		return append(insert(some, `INSERT INTO photos (id, owner_id, title, visibility, date_upload)`, "",
+			func(p Photo) []any { return []any{orNull(p.ID), p.Owner, p.Title, string(p.Visibility), p.DateUpload} }),
+			dateOwners(some))
+	})
+}
+
+// load loads rows in parts, each in a transaction: a statement keeps well below the server's max_allowed_packet.
+func load[R any](ctx context.Context, s *MySQL, what string, rows []R, by func(some []R) []statement) error {
+	for some := range slices.Chunk(rows, 1000) {
+		if err := s.change(ctx, fmt.Sprintf("loading %d %s", len(some), what), by(some)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// LoadPhotos implements [Site].
-func (s *MySQL) LoadPhotos(ctx context.Context, photos []Photo) error {
-	for some := range slices.Chunk(photos, rowsPerInsert) {
-		var args []any
-		for _, p := range some {
-			args = append(args, orNull(p.ID), p.Owner, p.Title, string(p.Visibility), p.DateUpload)
-		}
-		err := s.change(ctx, fmt.Sprintf("loading %d photos", len(some)), []statement{
-			{`INSERT INTO photos (id, owner_id, title, visibility, date_upload) VALUES ` + rowsOf("(?,?,?,?,?)", len(some)), args},
-			dateOwners(some),
-		})
-		if err != nil {
-			return err
-		}
+// insert returns a statement that inserts rows.
+func insert[R any](rows []R, into, end string, args func(R) []any) []statement {
+	var all []any
+	for _, r := range rows {
+		all = append(all, args(r)...)
 	}
-	return nil
+	row := "(?" + strings.Repeat(",?", len(all)/len(rows)-1) + ")"
+	return []statement{{into + " VALUES " + row + strings.Repeat(","+row, len(rows)-1) + end, all}}
 }
 
 // dateOwners moves the last uploads of the photos' owners forward, but for private photos.
@@ -228,11 +221,6 @@ func dateOwners(photos []Photo) statement {
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', date BIGINT UNSIGNED PATH '$[1]')) AS q
 JOIN users u ON u.id = q.id
 SET u.last_upload = GREATEST(COALESCE(u.last_upload, 0), q.date)`, []any{string(encoded)}}
-}
-
-// rowsOf repeats the placeholders of a row.
-func rowsOf(row string, n int) string {
-	return strings.Join(slices.Repeat([]string{row}, n), ",")
 }
 
 type statement struct {

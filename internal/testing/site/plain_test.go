@@ -4,7 +4,6 @@ import (
 	"database/sql"
 	"errors"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -54,27 +53,9 @@ func requireDefinition(t *testing.T, db *sql.DB, store *contacts.Memory, viewers
 	return shown
 }
 
-func TestPlainSQLGivesTheAnswerByDefinition(t *testing.T) {
-	t.Parallel()
-	db, store, sites := plainSite(t)
-	w := smallWorld()
-	viewers := make([]member.ID, len(w.Members))
-	for i := range viewers {
-		viewers[i] = member.ID(i + 1)
-	}
-	for _, s := range sites {
-		if err := w.Load(t.Context(), s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if requireDefinition(t, db, store, viewers...) == 0 {
-		t.Error("no member sees anything in this world")
-	}
-}
-
 // Many photos of a second, of every visibility, blocks, and last uploads of photos hidden from the viewer:
 // within a second the id decides.
-func TestPlainSQLDecidesAmongEquals(t *testing.T) {
+func TestPlainSQLGivesTheAnswerByDefinition(t *testing.T) {
 	t.Parallel()
 	const circles, members = 60, 7
 	db, store, sites := plainSite(t)
@@ -108,7 +89,9 @@ func TestPlainSQLDecidesAmongEquals(t *testing.T) {
 			}
 		}
 	}
-	requireDefinition(t, db, store, viewers...)
+	if requireDefinition(t, db, store, viewers...) == 0 {
+		t.Error("no member sees anything")
+	}
 }
 
 // Each statement reads by the indexes that it is for, and no more than it must.
@@ -159,28 +142,6 @@ func TestPlainSQLReadsByItsIndexes(t *testing.T) {
 		t.Logf("%s: %d rows and index entries", c.name, read)
 		if read > c.most {
 			t.Errorf("%s read %d rows and index entries, want at most %d", c.name, read, c.most)
-		}
-	}
-}
-
-// The page about measurements has the statements as they are.
-func TestPlainSQLIsInTheBenchmarks(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("../../../docs/limits.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	words := func(text string) string { return strings.Join(strings.Fields(text), " ") }
-	var texts []string
-	for _, statement := range []string{site.ContactsFirst, site.MembersFirst} {
-		text, visible := site.Abbreviated(statement)
-		photos, text, _ := strings.Cut(text, "FROM (")
-		winner, of, _ := strings.Cut(text, "\n) w")
-		texts = append(texts, photos, winner, ") w"+of, visible, site.NewestPublic)
-	}
-	for _, text := range texts {
-		if !strings.Contains(words(string(page)), words(text)) {
-			t.Errorf("the page lacks\n%s", text)
 		}
 	}
 }

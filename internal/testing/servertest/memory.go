@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newMemoryFolder makes a folder in memory, where that has room for the servers of several
+// newMemoryFolder makes a folder in memory, on Linux where that has room for the servers of several
 // packages: some gigabytes. In a container it often has 64 MB. It is locked until this process
 // ends; nil: there is none.
 //
@@ -23,7 +23,7 @@ func newMemoryFolder() (locked *os.File) {
 		}
 	}
 	var s unix.Statfs_t
-	if unix.Statfs(memory, &s) != nil || s.Type != unix.TMPFS_MAGIC || s.Bavail*uint64(s.Bsize) < least {
+	if unix.Statfs(memory, &s) != nil || s.Bavail*uint64(s.Bsize) < least {
 		return nil
 	}
 	folder, err := os.MkdirTemp(memory, pattern)
