@@ -61,7 +61,6 @@ test-dist: ## try what make dist makes: the same bytes twice, a Debian that boot
 
 .PHONY: test
 test: test-deps ## run all tests with the race detector, on real servers
-	$(GO) vet ./...
 	$(GO) run ./internal/tools/testsummary -race -vet=off -count=1 -timeout 30m $(PACKAGES)
 
 .PHONY: test-mysql

@@ -29,7 +29,7 @@ func TestPrivacyUnderWay(t *testing.T) {
 			g.started(t, "worker")
 			race := &race{}
 			stop := race.read(t, g.readersBySource(t))
-			race.run(t, g, h.hiding)
+			race.run(t, g, h)
 			stop()
 			g.awaitIdle(t)
 		})

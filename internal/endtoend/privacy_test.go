@@ -30,91 +30,64 @@ type hiding struct {
 	grant      site.Grant          // by the star to the viewer, before
 	hide       func(context.Context, site.Changer) error
 	show       func(context.Context, site.Changer) error // takes hide back; nil: nothing does
+	broadcasts bool                                      // the star is a broadcast member
 }
 
 // hidings are all the ways to hide a photo.
 func hidings() map[string]hiding {
-	see := func(v contacts.Visibility) func(context.Context, site.Changer) error {
+	type change = func(context.Context, site.Changer) error
+	of := func(v contacts.Visibility, g site.Grant, hide, show change) hiding {
+		return hiding{visibility: v, grant: g, hide: hide, show: show}
+	}
+	see := func(v contacts.Visibility) change {
 		return func(ctx context.Context, s site.Changer) error { return s.SetVisibility(ctx, pearl, v) }
 	}
-	relate := func(g site.Grant) func(context.Context, site.Changer) error {
-		return func(ctx context.Context, s site.Changer) error { return s.SetContact(ctx, star, viewer, g) }
+	grant := func(from, to member.ID, g site.Grant) change {
+		return func(ctx context.Context, s site.Changer) error { return s.SetContact(ctx, from, to, g) }
 	}
-	friend, family := site.Grant{Friend: true}, site.Grant{Family: true}
+	remove := func(from, to member.ID) change {
+		return func(ctx context.Context, s site.Changer) error { return s.RemoveContact(ctx, from, to) }
+	}
+	block := func(from, to member.ID) (hide, show change) {
+		return func(ctx context.Context, s site.Changer) error { return s.Block(ctx, from, to) },
+			func(ctx context.Context, s site.Changer) error { return s.Unblock(ctx, from, to) }
+	}
+	byStar, unblockStar := block(star, viewer)
+	byViewer, unblockViewer := block(viewer, star)
+	public, none, friend, family := contacts.Public, site.Grant{}, site.Grant{Friend: true}, site.Grant{Family: true}
 	return map[string]hiding{
-		"made private":                {contacts.Public, friend, see(contacts.Private), see(contacts.Public)},
-		"made friends' for no friend": {contacts.Public, family, see(contacts.Friends), see(contacts.Public)},
-		"made family's for no family": {contacts.Public, friend, see(contacts.Family), see(contacts.Public)},
-		"friend no more":              {contacts.Friends, friend, relate(site.Grant{}), relate(friend)},
-		"friend no more, but family":  {contacts.Friends, friend, relate(family), relate(friend)},
-		"family no more":              {contacts.FriendsFamily, family, relate(site.Grant{}), relate(family)},
-		"grant removed": {
-			contacts.FriendsFamily, friend,
-			func(ctx context.Context, s site.Changer) error { return s.RemoveContact(ctx, star, viewer) }, relate(friend),
-		},
-		"contact removed": {
-			contacts.Public,
-			site.Grant{},
-			func(ctx context.Context, s site.Changer) error { return s.RemoveContact(ctx, viewer, star) },
-			func(ctx context.Context, s site.Changer) error { return s.SetContact(ctx, viewer, star, site.Grant{}) },
-		},
-		"blocked": {
-			contacts.Public, friend,
-			func(ctx context.Context, s site.Changer) error { return s.Block(ctx, star, viewer) },
-			func(ctx context.Context, s site.Changer) error { return s.Unblock(ctx, star, viewer) },
-		},
-		"blocked by the viewer": {
-			contacts.Public, friend,
-			func(ctx context.Context, s site.Changer) error { return s.Block(ctx, viewer, star) },
-			func(ctx context.Context, s site.Changer) error { return s.Unblock(ctx, viewer, star) },
-		},
-		"photo deleted": {
-			contacts.Public, friend,
+		"made private":                of(public, friend, see(contacts.Private), see(public)),
+		"made friends' for no friend": of(public, family, see(contacts.Friends), see(public)),
+		"made family's for no family": of(public, friend, see(contacts.Family), see(public)),
+		"friend no more":              of(contacts.Friends, friend, grant(star, viewer, none), grant(star, viewer, friend)),
+		"friend no more, but family":  of(contacts.Friends, friend, grant(star, viewer, family), grant(star, viewer, friend)),
+		"family no more":              of(contacts.FriendsFamily, family, grant(star, viewer, none), grant(star, viewer, family)),
+		"grant removed":               of(contacts.FriendsFamily, friend, remove(star, viewer), grant(star, viewer, friend)),
+		"contact removed":             of(public, none, remove(viewer, star), grant(viewer, star, none)),
+		"blocked":                     of(public, friend, byStar, unblockStar),
+		"blocked by the viewer":       of(public, friend, byViewer, unblockViewer),
+		"photo deleted": of(public, friend,
 			func(ctx context.Context, s site.Changer) error { return s.DeletePhoto(ctx, pearl) },
 			func(ctx context.Context, s site.Changer) error {
-				_, err := s.Upload(ctx, site.Photo{ID: pearl, Owner: star, Visibility: contacts.Public, DateUpload: 2000})
+				_, err := s.Upload(ctx, site.Photo{ID: pearl, Owner: star, Visibility: public, DateUpload: 2000})
 				return err
-			},
-		},
-		"member deleted": {
-			contacts.Public, friend,
-			func(ctx context.Context, s site.Changer) error { return s.DeleteMember(ctx, star) }, nil,
-		},
+			}),
+		"member deleted": of(public, friend, func(ctx context.Context, s site.Changer) error { return s.DeleteMember(ctx, star) }, nil),
 	}
 }
 
 // allHidings are the hidings, each also with a star that is a broadcast member.
-func allHidings() map[string]stagedHiding {
-	all := make(map[string]stagedHiding)
+func allHidings() map[string]hiding {
+	all := hidings()
 	for name, h := range hidings() {
-		all[name], all[name+", by a broadcast member"] = stagedHiding{h, false}, stagedHiding{h, true}
+		h.broadcasts = true
+		all[name+", by a broadcast member"] = h
 	}
 	return all
 }
 
-// stagedHiding is a hiding, perhaps by a broadcast member.
-type stagedHiding struct {
-	hiding
-
-	broadcasts bool
-}
-
-// setUp makes the small world. If the star is a broadcast member, it is not in the viewer's set.
-func (h stagedHiding) setUp(t *testing.T, g *ground) {
-	t.Helper()
-	h.hiding.setUp(t, g)
-	if !h.broadcasts {
-		return
-	}
-	g.exec(t, "INSERT INTO broadcast_members (member_id, last_upload, named) VALUES (?, 2000, TRUE)", star)
-	n, err := g.client.ZRem(t.Context(), index.UserKey(viewer), star.String()).Result()
-	must(t, err)
-	if n != 1 {
-		t.Fatal("the star was not in the viewer's set")
-	}
-}
-
-// setUp makes the small world. The viewer's set is in place, and the viewer sees the pearl.
+// setUp makes the small world. The viewer's set is in place, without a star that is a broadcast member, and the viewer
+// sees the pearl.
 func (h hiding) setUp(t *testing.T, g *ground) {
 	t.Helper()
 	var members []site.Member
@@ -133,6 +106,14 @@ func (h hiding) setUp(t *testing.T, g *ground) {
 	must(t, g.site.LoadContacts(t.Context(), relations))
 	must(t, g.site.LoadPhotos(t.Context(), photos))
 	g.warm(t, []member.ID{viewer})
+	if h.broadcasts {
+		g.exec(t, "INSERT INTO broadcast_members (member_id, last_upload, named) VALUES (?, 2000, TRUE)", star)
+		n, err := g.client.ZRem(t.Context(), index.UserKey(viewer), star.String()).Result()
+		must(t, err)
+		if n != 1 {
+			t.Fatal("the star was not in the viewer's set")
+		}
+	}
 }
 
 // TestPrivacyWaitsForNoTask: the very next response hides a photo that the viewer may no longer see, though
