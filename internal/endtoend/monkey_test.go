@@ -33,16 +33,24 @@ type monkey struct {
 	hasty  bool // its pauses are short
 }
 
-// record counts the faults by name.
+// record counts the faults by name, and has the time of each.
 type record struct {
-	mu sync.Mutex
-	of map[string]int
+	mu  sync.Mutex
+	of  map[string]int
+	all []struck
 }
 
-func (r *record) add(name string) {
+// struck is a fault that happened.
+type struck struct {
+	name     string
+	from, to time.Time
+}
+
+func (r *record) add(name string, from time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.of[name]++
+	r.all = append(r.all, struck{name, from, time.Now()})
 }
 
 func (r *record) String() string {
@@ -80,7 +88,7 @@ func (m *monkey) strike(ctx context.Context, f fault) error {
 	if err := between(ctx, m.rnd, least, most); err != nil {
 		return err
 	}
-	m.record.add(f.name)
+	defer m.record.add(f.name, time.Now())
 	return f.strike(ctx, m.rnd)
 }
 

@@ -215,9 +215,10 @@ func (r *run) end(sig syscall.Signal) error {
 
 // line is a line of a log.
 type line struct {
-	Message string `json:"msg"`
-	Address string `json:"address"`
-	Count   int    `json:"count"`
+	Time    time.Time `json:"time"`
+	Message string    `json:"msg"`
+	Address string    `json:"address"`
+	Count   int       `json:"count"`
 	text    string
 }
 

@@ -27,7 +27,7 @@ import (
 // photos, while processes, servers, connections and answers of the push services fail. Each event that was
 // acknowledged reaches each device that it is for, or there is a reason; no message comes to a member against
 // the last look, nor in its quiet hours unless it is urgent; a burst has one collapse id; nothing is stuck.
-// Before the first fault no message comes twice, and a message that comes twice later has the same collapse id.
+// A message comes twice only by a fault, with the same collapse id.
 //
 // It makes each kind of fault once at least. ACTIVITYD_KILLS=1000 makes it go on until so many processes were
 // killed:
@@ -47,7 +47,7 @@ func TestPushChaos(t *testing.T) {
 	j.checkComplete()
 	j.checkAllowed()
 	j.checkDevices()
-	j.checkDoubles(f.calm)
+	j.checkDoubles(f.faults.all, f.leasesThatRanOut(t))
 	f.checkStream(t, j)
 	t.Log(j)
 	for _, p := range f.workers {
@@ -86,6 +86,21 @@ func newPushFleet(t *testing.T, seed uint64) *pushFleet {
 		f.workers = append(f.workers, p.mustStart(t))
 	}
 	return f
+}
+
+// leasesThatRanOut returns when each may have been extended last, and when its end was seen.
+func (f *pushFleet) leasesThatRanOut(t *testing.T) (all []struck) {
+	t.Helper()
+	for _, p := range f.workers {
+		for _, r := range p.runs {
+			for _, line := range r.lines(t) {
+				if line.Message == "leases ran out" {
+					all = append(all, struck{line.Message, line.Time.Add(-2 * leaseOfPush), line.Time})
+				}
+			}
+		}
+	}
+	return all
 }
 
 // makePushChaos returns when everything is back.

@@ -62,9 +62,22 @@ type pushSite struct {
 	byKey          map[string]*pushDevice // by token, or id of the subscription
 	photos         map[member.ID]*photo   // by actor: each has a photo
 
-	mu   sync.Mutex
-	byID map[uint64]*pushDevice
-	sent map[string]*sentEvent // by id
+	mu         sync.Mutex
+	byID       map[uint64]*pushDevice
+	sent       map[string]*sentEvent // by id
+	unanswered []unanswered
+}
+
+// unanswered is a message that a push service accepted, and whose answer was lost.
+type unanswered struct {
+	key string // in byKey
+	at  time.Time
+}
+
+func (s *pushSite) loses(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unanswered = append(s.unanswered, unanswered{key, time.Now()})
 }
 
 // recipient is a member that is notified.
@@ -207,12 +220,13 @@ func (s *pushSite) startServices(t *testing.T) {
 	t.Cleanup(func() { _ = s.fcm.Close() })
 	const one = 400 // of so many messages
 	delay := func() time.Duration { return time.Duration(5+mathrand.IntN(35)) * time.Millisecond }
-	s.apns.Answer(func(apnstest.Request) apnstest.Answer {
+	s.apns.Answer(func(r apnstest.Request) apnstest.Answer {
 		a := apnstest.Answer{Delay: delay()}
 		switch n := mathrand.IntN(one); {
 		case !s.lossy.Load():
 		case n == 0:
 			a.Reset, a.Accept = http2.ErrCodeInternal, true
+			s.loses(r.Token)
 		case n == 1:
 			a.Reset = http2.ErrCodeRefusedStream
 		case n == 2:
@@ -220,17 +234,21 @@ func (s *pushSite) startServices(t *testing.T) {
 		}
 		return a
 	})
-	s.web.Script(func(webpushtest.Request) webpushtest.Answer {
+	s.web.Script(func(r webpushtest.Request) webpushtest.Answer {
 		a := webpushtest.Answer{Delay: delay(), Cut: s.cutWeb.Swap(false)}
-		if !a.Cut && mathrand.IntN(20*one) == 0 {
+		if a.Cut {
+			s.loses(r.Subscription)
+		} else if mathrand.IntN(20*one) == 0 {
 			a.Status, a.Header = http.StatusServiceUnavailable, http.Header{"Retry-After": {"1"}}
 		}
 		return a
 	})
-	s.fcm.SetScript(func(fcmtest.Message) fcmtest.Reply {
+	s.fcm.SetScript(func(m fcmtest.Message) fcmtest.Reply {
 		cut := s.cutFCM.Swap(false)
 		r := fcmtest.Reply{Delay: delay(), Cut: cut, Accept: cut}
-		if !cut && mathrand.IntN(5*one) == 0 {
+		if cut {
+			s.loses(m.Token)
+		} else if mathrand.IntN(5*one) == 0 {
 			r.Status, r.Canonical = http.StatusServiceUnavailable, "UNAVAILABLE"
 		}
 		return r
