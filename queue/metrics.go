@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/promreg"
 )
 
 // metrics are shared by the queues and pools of a registerer.
@@ -30,13 +31,13 @@ type metrics struct {
 // newMetrics returns registered metrics. Queues with the same registerer count together; without a registerer nothing is exported. The
 // series of the kinds begin with 0.
 func newMetrics(o Options) *metrics {
-	registered(o.Registerer, mysql.Connections)
+	promreg.Share(o.Registerer, mysql.Connections)
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return registered(o.Registerer, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "activityd_" + name, Help: help}, labels))
+		return promreg.Share(o.Registerer, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "activityd_" + name, Help: help}, labels))
 	}
 	histogram := func(name, help string, buckets ...float64) *prometheus.HistogramVec {
 		opts := prometheus.HistogramOpts{Name: "activityd_" + name, Help: help, Buckets: buckets}
-		return registered(o.Registerer, prometheus.NewHistogramVec(opts, []string{"queue", "type"}))
+		return promreg.Share(o.Registerer, prometheus.NewHistogramVec(opts, []string{"queue", "type"}))
 	}
 	m := &metrics{
 		labels:   newLabels(o.Kinds),
@@ -44,7 +45,7 @@ func newMetrics(o Options) *metrics {
 		// From the milliseconds of a notification over the 15 s of a change that should be visible, to a long outage.
 		waitSeconds: histogram("task_wait_seconds", "Time from when a task was enqueued, or became due, to its start.",
 			0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, 300, 1800),
-		// Up to DefaultLimit.
+		// Up to the default of PoolOptions.Limit.
 		runSeconds: histogram("task_run_seconds", "Time that a task's handler took; each task of a batch counts the time of the whole batch.",
 			0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 		finished: counters("tasks_finished_total", "Runs of tasks; retried: an attempt was used up, postponed: not the fault of the task, such as a server that is away,"+
@@ -63,23 +64,6 @@ func newMetrics(o Options) *metrics {
 		}
 	}
 	return m
-}
-
-// registered registers a collector and returns it, or the collector that is registered in its place.
-func registered[C prometheus.Collector](to prometheus.Registerer, c C) C {
-	if to == nil {
-		return c
-	}
-	err := to.Register(c)
-	if there, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if same, ok := there.ExistingCollector.(C); ok {
-			return same
-		}
-	}
-	if err != nil {
-		panic(err)
-	}
-	return c
 }
 
 // labels bounds the kinds that are labels: rows may name any.

@@ -40,14 +40,11 @@ type Workers struct {
 	Lease time.Duration
 }
 
-// The defaults of [PoolOptions].
+// The defaults of [PoolOptions] that programs have as options of their own.
 const (
 	DefaultLease = 20 * time.Second
-	DefaultLimit = time.Minute
 	DefaultPoll  = time.Second
-	DefaultSweep = 500 * time.Millisecond
 	DefaultGrace = 10 * time.Second
-	DefaultGap   = 5 * time.Millisecond
 )
 
 // PoolOptions are the options of a [Pool] beside [Options]; the zero value of a field stands for its default.
@@ -57,18 +54,18 @@ type PoolOptions struct {
 	// Workers are the workers of each queue. Run refuses to have a queue twice.
 	Workers []Workers
 	// Lease is how long a claim lasts. The pool extends it while the work goes on, so it bounds how long the tasks of a dead process
-	// are held up, and not the work.
+	// are held up, and not the work. Default: [DefaultLease].
 	Lease time.Duration
-	// Limit is how long a worker may take for a claim. Then the context of the handler ends.
+	// Limit is how long a worker may take for a claim. Then the context of the handler ends. Default: a minute.
 	Limit time.Duration
-	// Poll is how often a pool with idle workers looks for tasks without a notification.
+	// Poll is how often a pool with idle workers looks for tasks without a notification. Default: [DefaultPoll].
 	Poll time.Duration
 	// Gap is the least time between a claim that was not full and the next claim of the queue. Tasks that come in the gap are
-	// claimed together.
+	// claimed together. Default: 5 ms.
 	Gap time.Duration
-	// Sweep is the time between calls of [Queue.Sweep].
+	// Sweep is the time between calls of [Queue.Sweep]. Default: half a second.
 	Sweep time.Duration
-	// Grace is how long running tasks may go on after the stop.
+	// Grace is how long running tasks may go on after the stop. Default: [DefaultGrace].
 	Grace time.Duration
 	// Report gets the end of each call to the database that began at a time: err is nil when the server answered. Nil: the pool logs
 	// errors itself, each message once a minute.
@@ -80,12 +77,8 @@ type PoolOptions struct {
 
 func (o PoolOptions) withDefaults() PoolOptions {
 	o.Log = cmp.Or(o.Log, slog.Default())
-	o.Lease = cmp.Or(o.Lease, DefaultLease)
-	o.Limit = cmp.Or(o.Limit, DefaultLimit)
-	o.Poll = cmp.Or(o.Poll, DefaultPoll)
-	o.Gap = cmp.Or(o.Gap, DefaultGap)
-	o.Sweep = cmp.Or(o.Sweep, DefaultSweep)
-	o.Grace = cmp.Or(o.Grace, DefaultGrace)
+	o.Lease, o.Limit, o.Grace = cmp.Or(o.Lease, DefaultLease), cmp.Or(o.Limit, time.Minute), cmp.Or(o.Grace, DefaultGrace)
+	o.Poll, o.Gap, o.Sweep = cmp.Or(o.Poll, DefaultPoll), cmp.Or(o.Gap, 5*time.Millisecond), cmp.Or(o.Sweep, 500*time.Millisecond)
 	o.Workers = slices.Clone(o.Workers)
 	for i := range o.Workers {
 		w := &o.Workers[i]

@@ -57,20 +57,17 @@ var looks = []look{
 }
 
 // Sweep makes scheduled tasks wait when they are due, frees tasks whose lease ran out, or buries them when their attempts are used up,
-// and passes on ordering keys whose task went without it, as a task that was deleted. After an error of a step it goes on with the next,
-// unless the database is away. Pools sweep; programs without a pool call it about twice a second.
+// and passes on ordering keys whose task went without it, as a task that was deleted. After an error of a step it goes on with the next. Pools
+// sweep; programs without a pool call it about twice a second.
 func (q *Queue) Sweep(ctx context.Context) (s Swept, err error) {
 	q.sweeps.mu.Lock()
 	defer q.sweeps.mu.Unlock()
 	free, whole := make(map[string]bool), time.Now().After(q.sweeps.whole)
 	for _, l := range looks {
-		if l.whole && !whole {
+		if l.whole && !whole || errors.Is(err, ErrUnavailable) {
 			continue
 		}
 		n, stepErr := q.sweep(ctx, l, free)
-		if errors.Is(stepErr, ErrUnavailable) {
-			return s, stepErr
-		}
 		err, s.More = errors.Join(err, stepErr), s.More || n == sweepSize
 		if l.statement == endLeases {
 			s.TookOver += n
