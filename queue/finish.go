@@ -105,12 +105,7 @@ func (f *finishing) do(ctx context.Context, results []Result) error {
 		}
 	}
 	for v, list := range verdicts {
-		if v.State == Done {
-			_, err = change(ctx, f.tx, list, deleteTasks)
-		} else {
-			_, err = change(ctx, f.tx, list, endTasks, v.State, v.After.Milliseconds(), v.Uncounted, v.Message)
-		}
-		if err != nil {
+		if err := f.end(ctx, v, list); err != nil {
 			return err
 		}
 	}
@@ -132,6 +127,16 @@ func (f *finishing) do(ctx context.Context, results []Result) error {
 	return nil
 }
 
+// end records the verdict on some tasks.
+func (f *finishing) end(ctx context.Context, v Verdict, list []Result) (err error) {
+	if v.State == Done {
+		_, err = change(ctx, f.tx, list, deleteTasks)
+	} else {
+		_, err = change(ctx, f.tx, list, endTasks, v.State, v.After.Milliseconds(), v.Uncounted, v.Message)
+	}
+	return err
+}
+
 // leased returns the tasks of a lease of a queue, and when the lease ends; [ErrLeaseLost] if there is none.
 func (q *Queue) leased(ctx context.Context, queue, token string) (list []Task, ends time.Time, err error) {
 	list, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (Task, error) {
@@ -148,9 +153,9 @@ func (q *Queue) leased(ctx context.Context, queue, token string) (list []Task, e
 	return list, ends, mysql.Translate(ctx, "look for the tasks of a lease", err)
 }
 
-// FinishLease is [Queue.Finish] for a worker that knows the token of its lease and ids of tasks alone, as a program that asks by HTTP. It returns how many tasks of the lease are
-// open. An id that the lease does not have is ignored: its task ended before. A task without a result stays leased. [ErrLeaseLost] says
-// that the lease ran out, or that all of its tasks ended before; then nothing is changed.
+// FinishLease is [Queue.Finish] for a worker that knows the token of its lease and ids of tasks alone, as a program that asks by HTTP.
+// It returns how many tasks of the lease are open. An id that the lease does not have is ignored: its task ended before. A task without
+// a result stays leased. [ErrLeaseLost] says that the lease ran out, or that all of its tasks ended before; then nothing is changed.
 func (q *Queue) FinishLease(ctx context.Context, queue, token string, ends []Result) (open int, err error) {
 	list, _, err := q.leased(ctx, queue, token)
 	var results []Result
