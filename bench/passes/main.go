@@ -20,6 +20,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 	"github.com/activityd/activityd/internal/testing/localserver"
 )
 
@@ -43,7 +44,7 @@ func run(ctx context.Context) (err error) {
 	}
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Addr()})
 	defer func() { err = errors.Join(err, client.Close(), server.Close()) }()
-	site := contacts.NewMemory() // has the answers of MySQL
+	site := contactstest.NewMemory() // has the answers of MySQL
 	reader := recent.NewReader(index.New(client, index.Options{Settings: index.Settings{Min: 10, Max: 12}}), site, noHints{}, recent.Options{})
 	site.AddMember(1, "")
 	for id := member.ID(2); id <= 3; id++ {

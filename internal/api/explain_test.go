@@ -16,6 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 )
 
 // everybodyMay lets every secret do all that the scope allows.
@@ -41,8 +42,8 @@ func (noHints) Refill(member.ID)               {}
 func (noHints) LookAgain(member.ID, member.ID) {}
 
 // theSite has viewer 12345 with contacts 11 to 13.
-func theSite() *contacts.Memory {
-	m := contacts.NewMemory()
+func theSite() *contactstest.Memory {
+	m := contactstest.NewMemory()
 	m.AddMember(12345, "me")
 	for id, name := range map[member.ID]string{11: "ada", 12: "bob", 13: "eve"} {
 		m.AddMember(id, name)
@@ -56,13 +57,13 @@ func theSite() *contacts.Memory {
 }
 
 // explain asks for an explanation with a token of the scope.
-func explain(t *testing.T, scope auth.Scope, m *contacts.Memory, set recent.Index) *httptest.ResponseRecorder {
+func explain(t *testing.T, scope auth.Scope, m *contactstest.Memory, set recent.Index) *httptest.ResponseRecorder {
 	t.Helper()
 	return ask(t, scope, m, set, "?explain=1")
 }
 
 // ask reads with a token of the scope.
-func ask(t *testing.T, scope auth.Scope, m *contacts.Memory, set recent.Index, query string) *httptest.ResponseRecorder {
+func ask(t *testing.T, scope auth.Scope, m *contactstest.Memory, set recent.Index, query string) *httptest.ResponseRecorder {
 	t.Helper()
 	reader := recent.NewReader(set, m, noHints{}, recent.Options{Min: 2})
 	b := setup(t, func(c *api.Config) { c.Auth = everybodyMay(scope) })
@@ -91,27 +92,27 @@ const goldenToViewer = `{"viewer_id":"12345","contact":{"id":"11","username":"ad
 func TestTheAnswerIsTheSameInAllWorldsThatLookTheSame(t *testing.T) {
 	t.Parallel()
 	for name, world := range map[string]struct {
-		change func(*contacts.Memory)
+		change func(*contactstest.Memory)
 		set    fixedSet
 	}{
-		"as it is": {func(*contacts.Memory) {}, fixedSet{{Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}},
-		"a private upload of the loser": {func(m *contacts.Memory) {
+		"as it is": {func(*contactstest.Memory) {}, fixedSet{{Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}},
+		"a private upload of the loser": {func(m *contactstest.Memory) {
 			m.AddPhoto(1201, 12, "p", contacts.Private, 5000)
 			m.SetLastUpload(12, 5000)
 		}, fixedSet{{Contact: 12, Score: 5000}, {Contact: 11, Score: 1000}}},
-		"a private upload of a contact that shows nothing": {func(m *contacts.Memory) {
+		"a private upload of a contact that shows nothing": {func(m *contactstest.Memory) {
 			m.AddPhoto(1300, 13, "p", contacts.Private, 5000)
 			m.SetLastUpload(13, 5000)
 		}, fixedSet{{Contact: 13, Score: 5000}, {Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}},
-		"a block": {func(m *contacts.Memory) {
+		"a block": {func(m *contactstest.Memory) {
 			m.AddPhoto(1300, 13, "p", contacts.Public, 5000)
 			m.SetLastUpload(13, 5000)
 			m.Block(13, 12345)
 		}, fixedSet{{Contact: 13, Score: 5000}, {Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}},
-		"grants":  {func(m *contacts.Memory) { m.SetContact(12, 12345, true, true) }, fixedSet{{Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}},
-		"a ghost": {func(*contacts.Memory) {}, fixedSet{{Contact: 99, Score: 9000}, {Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}},
-		"a walk":  {func(*contacts.Memory) {}, fixedSet{{Contact: 99, Score: 9000}, {Contact: 98, Score: 8000}}},
-		"no set":  {func(*contacts.Memory) {}, nil},
+		"grants":  {func(m *contactstest.Memory) { m.SetContact(12, 12345, true, true) }, fixedSet{{Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}},
+		"a ghost": {func(*contactstest.Memory) {}, fixedSet{{Contact: 99, Score: 9000}, {Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}},
+		"a walk":  {func(*contactstest.Memory) {}, fixedSet{{Contact: 99, Score: 9000}, {Contact: 98, Score: 8000}}},
+		"no set":  {func(*contactstest.Memory) {}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -176,7 +177,7 @@ func TestAnExplanationTellsEverything(t *testing.T) {
 
 func TestNothingToShowIsExplained(t *testing.T) {
 	t.Parallel()
-	m := contacts.NewMemory()
+	m := contactstest.NewMemory()
 	m.AddMember(12345, "me")
 	if got := explanation(t, explain(t, auth.Admin, m, fixedSet(nil))); !strings.HasPrefix(got, `{"candidates":[],"proof":"the walk `) {
 		t.Errorf("got %s", got)

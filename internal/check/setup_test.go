@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 	"github.com/activityd/activityd/internal/testing/indextest"
 	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/internal/testing/servertest"
@@ -53,7 +54,7 @@ type bench struct {
 	*Checker
 	t     testing.TB
 	index *sets
-	store *contacts.Memory
+	store *contactstest.Memory
 	queue *queuetest.Memory
 
 	reader *recent.Reader // without hints
@@ -67,7 +68,7 @@ func newBench(t testing.TB) *bench {
 	t.Helper()
 	b := &bench{
 		t:     t,
-		index: &sets{Memory: indextest.NewMemory(settings(t))}, store: contacts.NewMemory(),
+		index: &sets{Memory: indextest.NewMemory(settings(t))}, store: contactstest.NewMemory(),
 	}
 	b.queue = queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)
 	b.store.AddMember(viewer, "viewer")

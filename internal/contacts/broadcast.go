@@ -122,7 +122,7 @@ func look(ctx context.Context, q querier, v Viewer, owner member.ID, limit int, 
 		return Look{}, err
 	}
 	slices.SortFunc(l.Photos, byDateDesc) // a UNION promises no order
-	SortByRecency(l.Above)
+	sortByRecency(l.Above)
 	return l, nil
 }
 
@@ -132,47 +132,38 @@ func (m *MySQL) Compare(ctx context.Context, v Viewer, owners []member.ID, bound
 	return compare(ctx, m.prepared, v, owners, bound)
 }
 
-func compare(ctx context.Context, q querier, v Viewer, owners []member.ID, bound uint64) (Comparison, error) {
-	type row struct {
-		Standing
-		lastUpload uint64
-	}
-	scan := func(rows *sql.Rows, r *row) error { return scanStanding(rows, &r.Standing, &r.lastUpload) }
+func compare(ctx context.Context, q querier, v Viewer, owners []member.ID, bound uint64) (c Comparison, err error) {
+	standings, uploads := make(map[member.ID]Standing, len(owners)), []Contact(nil)
 	what := fmt.Sprintf("comparing what %d contacts and broadcast members show to member %d", len(owners), v.ID)
-	rows, err := collect(ctx, q, what, scan, standingsText, idList(owners), v.ID, bound, maxCompared+1, v.ID)
+	var s Standing // outside, as they escape
+	var lastUpload uint64
+	err = each(ctx, q, what, func(rows *sql.Rows) error {
+		s = Standing{}
+		err := scanStanding(rows, &s, &lastUpload)
+		if standings[s.Owner] = s; lastUpload > 0 {
+			uploads = append(uploads, Contact{s.Owner, lastUpload})
+		}
+		return err
+	}, standingsText, idList(owners), v.ID, bound, maxCompared+1, v.ID)
 	if err != nil {
 		return Comparison{}, err
 	}
-	if len(rows) == 0 {
+	if len(standings) == 0 {
 		return Comparison{}, requireMember(ctx, q, v.ID)
 	}
-	byOwner := make(map[member.ID]Standing, len(rows))
-	var uploads []Contact
-	for _, r := range rows {
-		byOwner[r.Owner] = r.Standing
-		if r.lastUpload > 0 {
-			uploads = append(uploads, Contact{r.Owner, r.lastUpload})
-		}
-	}
-	return compared(owners, uploads, func(id member.ID) Standing { return byOwner[id] }), nil
-}
-
-// compared makes a comparison of owners and of broadcast contacts that uploaded after the bound, at most 33; 32 are
-// looked at.
-func compared(owners []member.ID, uploads []Contact, standing func(member.ID) Standing) (c Comparison) {
-	SortByRecency(uploads)
+	sortByRecency(uploads)
 	if len(uploads) > maxCompared {
 		c.Beyond, uploads = uploads[maxCompared].LastUpload, uploads[:maxCompared]
 	}
 	for _, id := range owners {
-		c.Standings = append(c.Standings, standing(id))
+		c.Standings = append(c.Standings, standings[id])
 	}
 	for _, b := range uploads {
 		if !slices.Contains(owners, b.ID) {
-			c.Broadcasts, c.Standings = append(c.Broadcasts, b), append(c.Standings, standing(b.ID))
+			c.Broadcasts, c.Standings = append(c.Broadcasts, b), append(c.Standings, standings[b.ID])
 		}
 	}
-	return c
+	return c, nil
 }
 
 // Broadcasts returns the broadcast members among ids by a single statement. It names the key, because a

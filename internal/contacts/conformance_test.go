@@ -11,7 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
-// Store is the common part of [contacts.MySQL] and [contacts.Memory].
+// Store is the common part of [contacts.MySQL] and [contactstest.Memory].
 type Store interface {
 	photoStore
 	memberStore

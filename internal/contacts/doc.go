@@ -10,10 +10,6 @@
 // contacts about the viewer decides whether they are shown. Private photos are visible to
 // no viewer.
 //
-// # Two implementations
-//
-// [MySQL] reads MySQL or MariaDB. [Memory] is the executable specification: the
-// plainest code for each answer, and the SQL is tested against it by a
-// conformance suite and by property tests. Both return the errors declared in
-// this package and are safe for concurrent use.
+// [MySQL] reads MySQL or MariaDB. The conformance suite and the property tests compare it with an executable
+// specification, package contactstest: the plainest code for each answer.
 package contacts

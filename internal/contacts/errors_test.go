@@ -13,6 +13,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 )
 
 // newMock returns a database that answers any query as mock expects.
@@ -36,7 +37,7 @@ func serverError(number uint16) error {
 func TestOutagesAreUnavailable(t *testing.T) {
 	t.Parallel()
 	cause := serverError(1053)
-	for method := range callsOf(contacts.NewMemory()) {
+	for method := range callsOf(contactstest.NewMemory()) {
 		checkOutage(t, method, cause)
 	}
 	for _, method := range preparedMethods {

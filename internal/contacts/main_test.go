@@ -6,6 +6,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/internal/testing/site"
 )
@@ -13,7 +14,7 @@ import (
 func TestMain(m *testing.M) { servertest.Main(m) }
 
 func openMemory(*testing.T) (Store, site.Site) {
-	store := contacts.NewMemory()
+	store := contactstest.NewMemory()
 	return store, &site.Memory{Store: store}
 }
 

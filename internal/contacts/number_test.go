@@ -8,6 +8,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 )
 
 func TestNumbersAsDriversReturnThem(t *testing.T) {
@@ -43,7 +44,7 @@ func TestNumbersAsDriversReturnThem(t *testing.T) {
 func TestDatesBelowZero(t *testing.T) {
 	t.Parallel()
 	db := openDB(t)
-	store, memory := contacts.NewMySQL(db), contacts.NewMemory()
+	store, memory := contacts.NewMySQL(db), contactstest.NewMemory()
 	for _, text := range []string{
 		"ALTER TABLE users MODIFY last_upload BIGINT NULL", "ALTER TABLE photos MODIFY date_upload BIGINT NOT NULL",
 		"INSERT INTO users (id, username, last_upload) VALUES (1, '', NULL), (2, '', 5), (3, '', -1)",

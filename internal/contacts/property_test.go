@@ -13,6 +13,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
@@ -39,7 +40,7 @@ func checkPropertyOn(t *testing.T, db *sql.DB) {
 				t.Fatal(err)
 			}
 		}
-		memory := contacts.NewMemory()
+		memory := contactstest.NewMemory()
 		w := twoWorlds{ctx: ctx, sites: []site.Site{&site.Memory{Store: memory}, site.NewMySQL(db)}}
 		w.fill(t)
 		w.change(t)

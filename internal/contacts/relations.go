@@ -92,7 +92,7 @@ WHERE u.last_upload > 0`, idList(ids))
 
 // mostRecent returns the limit most recent of list, most recent first, in its place.
 func mostRecent(list []Contact, limit int) []Contact {
-	SortByRecency(list)
+	sortByRecency(list)
 	return list[:min(limit, len(list))]
 }
 

@@ -60,8 +60,8 @@ func IfFound(key, column, other string) string {
 	return "COALESCE(IF(" + Found(key) + ", " + column + ", " + other + "), " + other + ")"
 }
 
-// classes are all classes, the narrowest first. Each statement about visibility, [Memory],
-// and each generator and specification of the tests are made from them. A class that is
+// classes are all classes, the narrowest first. Each statement about visibility,
+// the oracle in memory, and each generator and specification of the tests are made from them. A class that is
 // added here, with a constant above, is added to schema.sql, too.
 var classes = []class{
 	{Private, "pri", never, false, func(Granted) bool { return false }},

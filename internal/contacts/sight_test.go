@@ -15,6 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
@@ -54,7 +55,7 @@ func testSight(t *testing.T) {
 // compareSight compares the answers of Sight about all members and photos, and about some photos that
 // do not exist, with the specification: the photos that VisiblePhotos would return if each member
 // called everybody a contact, without photos for followers where it does not, and the member's own photos.
-func compareSight(t *rapid.T, ctx context.Context, db *sql.DB, memory *contacts.Memory) {
+func compareSight(t *rapid.T, ctx context.Context, db *sql.DB, memory *contactstest.Memory) {
 	owners := make(map[uint64]member.ID)
 	_, err := mysql.Select(ctx, db, func(rows *sql.Rows) (_ struct{}, err error) {
 		var photo uint64
@@ -96,7 +97,7 @@ func compareSight(t *rapid.T, ctx context.Context, db *sql.DB, memory *contacts.
 }
 
 // sightOf is the specification.
-func sightOf(t *rapid.T, ctx context.Context, memory *contacts.Memory, owners map[uint64]member.ID) (want []seen) {
+func sightOf(t *rapid.T, ctx context.Context, memory *contactstest.Memory, owners map[uint64]member.ID) (want []seen) {
 	members, err := memory.LastUploads(ctx, people)
 	if err != nil {
 		t.Fatal(err)

@@ -115,10 +115,9 @@ func idsOf(list []Contact) []member.ID {
 	return ids
 }
 
-// byRecencyDesc orders contacts by last upload, then id, both descending.
-func byRecencyDesc(a, b Contact) int {
-	return cmp.Or(cmp.Compare(b.LastUpload, a.LastUpload), cmp.Compare(b.ID, a.ID))
+// sortByRecency sorts by last upload, then id, both descending.
+func sortByRecency(list []Contact) {
+	slices.SortFunc(list, func(a, b Contact) int {
+		return cmp.Or(cmp.Compare(b.LastUpload, a.LastUpload), cmp.Compare(b.ID, a.ID))
+	})
 }
-
-// SortByRecency sorts by last upload, then id, both descending.
-func SortByRecency(list []Contact) { slices.SortFunc(list, byRecencyDesc) }

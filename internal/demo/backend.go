@@ -22,6 +22,7 @@ import (
 	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 	"github.com/activityd/activityd/internal/testing/localserver"
 	"github.com/activityd/activityd/internal/testing/miniredistest"
 	"github.com/activityd/activityd/internal/testing/queuetest"
@@ -133,7 +134,7 @@ func openEmbedded(ctx context.Context, b *backend) error {
 	mini.Server().SetPreHook(miniredistest.Info())
 	b.closers = append(b.closers, func() error { mini.Close(); return nil })
 	b.plainName, b.engine = "A plain walk through the tables", "tables in memory and miniredis, both inside this process"
-	notifier, members := &notify.Notifier{}, contacts.NewMemory()
+	notifier, members := &notify.Notifier{}, contactstest.NewMemory()
 	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds(), Notifier: notifier}, time.Now)
 	b.site = &site.Memory{Store: members, Emit: func(ctx context.Context, e site.Event) error {
 		task, err := tasks.Parse(e.Type, e.User, e.Contact)

@@ -18,6 +18,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
@@ -58,7 +59,7 @@ type foreignSite struct {
 	database string
 	foreign
 	members []member.ID
-	truth   *contacts.Memory
+	truth   *contactstest.Memory
 
 	granted map[contacts.Pair]contacts.Granted
 	blocks  map[contacts.Pair]bool
@@ -84,7 +85,7 @@ func newForeignSite(t *testing.T, f foreign) *foreignSite {
 	db, err := mysql.Open(servertest.MySQLDSN(t), mysql.WithMaxOpen(1))
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	s := &foreignSite{db: db, foreign: f, truth: contacts.NewMemory(), granted: map[contacts.Pair]contacts.Granted{}, blocks: map[contacts.Pair]bool{}}
+	s := &foreignSite{db: db, foreign: f, truth: contactstest.NewMemory(), granted: map[contacts.Pair]contacts.Granted{}, blocks: map[contacts.Pair]bool{}}
 	must(t, db.QueryRowContext(t.Context(), "SELECT DATABASE()").Scan(&s.database))
 	s.describe(t)
 	s.fill(t)

@@ -15,6 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/push/apns"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 	"github.com/activityd/activityd/internal/testing/indextest"
 	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/internal/testing/site"
@@ -52,7 +53,7 @@ func newStage(s site.Site, store storyStore, ix storyIndex, q queuetest.Queue, o
 }
 
 func stageInMemory(_ *testing.T, settings index.Settings) *stage {
-	store, ix := contacts.NewMemory(), indextest.NewMemory(settings)
+	store, ix := contactstest.NewMemory(), indextest.NewMemory(settings)
 	q := queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, time.Now)
 	emit := func(ctx context.Context, e site.Event) error {
 		var n queue.New

@@ -11,6 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/internal/testing/site"
 	"github.com/activityd/activityd/queue"
@@ -80,7 +81,7 @@ const partSize = 2
 func newStage(ctx context.Context, o setting) (*stage, error) {
 	s := &stage{ctx: ctx, settings: o.settings, clock: 100, world: newWorld(), now: time.Unix(0, 0), broadcasts: o.broadcasts}
 	s.queue = queuetest.NewMemory(queue.Options{Kinds: tasks.Kinds()}, func() time.Time { return s.now })
-	truth := contacts.NewMemory()
+	truth := contactstest.NewMemory()
 	s.site, s.store = &site.Memory{Store: truth}, truth
 	var err error
 	if s.backend, err = o.open(ctx, o.settings); err != nil {

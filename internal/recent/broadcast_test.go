@@ -11,6 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 )
 
 // broadcasts makes id a broadcast member with a photo for each date, followed by me or not. It is in no set.
@@ -110,10 +111,10 @@ func TestReadWithBroadcastMembers(t *testing.T) {
 // randomSite makes a site of few members and dates, where ties are frequent, with a set of me that has what the
 // invariants promise: each contact above the lowest score that is no broadcast member (I1), bounds (I2), and all others
 // if it is small (I3). Some broadcast members are in it, with old scores.
-func randomSite(t *testing.T, random *rand.Rand) (*contacts.Memory, []index.Entry) {
+func randomSite(t *testing.T, random *rand.Rand) (*contactstest.Memory, []index.Entry) {
 	t.Helper()
 	const minSet, maxSet = 2, 3
-	site := contacts.NewMemory()
+	site := contactstest.NewMemory()
 	site.AddMember(me.ID, "me")
 	var set []index.Entry
 	for i := range 1 + random.IntN(8) {
@@ -162,7 +163,7 @@ func randomSite(t *testing.T, random *rand.Rand) (*contacts.Memory, []index.Entr
 
 // altered changes the answers of the store, as a read without the rule would.
 type altered struct {
-	*contacts.Memory
+	*contactstest.Memory
 	look    func(l *contacts.Look, bound uint64)
 	compare func(c *contacts.Comparison)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 )
 
 func (b bench) explain(t *testing.T) recent.Answer {
@@ -142,7 +143,7 @@ func TestExplainingAWalk(t *testing.T) {
 
 // boundedStore's walks end before all contacts were looked at.
 type boundedStore struct {
-	*contacts.Memory
+	*contactstest.Memory
 }
 
 func (s boundedStore) Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error) {

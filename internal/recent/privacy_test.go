@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 )
 
 // TestPropertyTheViewerLearnsNothing: a viewer is shown the same in all worlds that look
@@ -49,7 +50,7 @@ const leastSet, mostSet = 3, 4
 
 // shown draws a world that looks like s, and returns the answer to the viewer.
 func (s seen) shown(t *rapid.T) contacts.Album {
-	store, scores := contacts.NewMemory(), map[member.ID]uint64{}
+	store, scores := contactstest.NewMemory(), map[member.ID]uint64{}
 	store.AddMember(me.ID, "me")
 	for i, dates := range s {
 		id := contactID(11 + i)
@@ -73,7 +74,7 @@ func (s seen) shown(t *rapid.T) contacts.Album {
 
 // hide makes a member with the given visible photos and anything besides, and
 // returns its last upload.
-func hide(t *rapid.T, store *contacts.Memory, id member.ID, visible []uint64) (last uint64) {
+func hide(t *rapid.T, store *contactstest.Memory, id member.ID, visible []uint64) (last uint64) {
 	store.AddMember(id, fmt.Sprintf("member %d", id))
 	friend, family := rapid.Bool().Draw(t, "is friend"), rapid.Bool().Draw(t, "is family")
 	calls := friend || family || rapid.Bool().Draw(t, "calls")

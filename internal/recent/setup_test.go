@@ -12,6 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
@@ -39,7 +40,7 @@ func (f *fakeIndex) Candidates(ctx context.Context, _ member.ID) ([]index.Entry,
 // countingStore is the specification, with its calls counted and a hook before
 // each of them.
 type countingStore struct {
-	*contacts.Memory
+	*contactstest.Memory
 	mu     sync.Mutex
 	calls  []string
 	before func(ctx context.Context, call string) error
@@ -108,7 +109,7 @@ type bench struct {
 }
 
 func newBench(o recent.Options) bench {
-	b := bench{index: &fakeIndex{}, store: &countingStore{Memory: contacts.NewMemory()}, hints: &recordedHints{}}
+	b := bench{index: &fakeIndex{}, store: &countingStore{Memory: contactstest.NewMemory()}, hints: &recordedHints{}}
 	b.store.AddMember(me.ID, "me")
 	o.Min = 3
 	b.Reader = recent.NewReader(b.index, b.store, b.hints, o)

@@ -10,6 +10,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 	"github.com/activityd/activityd/internal/testing/metricstest"
 	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/internal/testing/site"
@@ -38,7 +39,7 @@ func TestTheLagOfAFanOutIsCounted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				before := metricstest.Gather(t)
-				s := &site.Memory{Store: contacts.NewMemory()}
+				s := &site.Memory{Store: contactstest.NewMemory()}
 				must(t, s.AddMember(t.Context(), star, "star"))
 				for i := range test.followers {
 					must(t, s.AddMember(t.Context(), viewer+id(i), "follower"))

@@ -18,6 +18,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 	"github.com/activityd/activityd/internal/testing/miniredistest"
 	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/internal/testing/site"
@@ -159,7 +160,7 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{T: t, redis: miniredistest.Run(t), site: &site.Memory{Store: contacts.NewMemory()}}
+	b := &bench{T: t, redis: miniredistest.Run(t), site: &site.Memory{Store: contactstest.NewMemory()}}
 	b.client = redis.NewClient(&redis.Options{
 		Addr: b.redis.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1,
 		ReadTimeout: time.Minute, // miniredis is slow on a busy machine

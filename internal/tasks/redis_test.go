@@ -14,10 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 	"github.com/activityd/activityd/internal/testing/metricstest"
 	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/internal/testing/servertest"
@@ -68,7 +68,7 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made := &site.Memory{Store: contacts.NewMemory()}
+	made := &site.Memory{Store: contactstest.NewMemory()}
 	b := &bench{T: t, site: made}
 	b.ladder(viewer, 5)
 	ix := index.New(client, index.Options{Settings: settings})

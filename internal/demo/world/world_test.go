@@ -12,6 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo/world"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
@@ -166,7 +167,7 @@ func TestQuietMembersUploadedLongestAgo(t *testing.T) {
 func TestLoadedWorldGivesAnswers(t *testing.T) {
 	t.Parallel()
 	w := small().Generate(now)
-	s := &site.Memory{Store: contacts.NewMemory(), Emit: func(context.Context, site.Event) error {
+	s := &site.Memory{Store: contactstest.NewMemory(), Emit: func(context.Context, site.Event) error {
 		return errors.New("loading must not emit")
 	}}
 	if err := w.Load(t.Context(), s); err != nil {
@@ -196,7 +197,7 @@ func (f failing) Block(context.Context, member.ID, member.ID) error { return f.b
 func TestLoadReturnsTheErrorOfTheSite(t *testing.T) {
 	t.Parallel()
 	for _, f := range []failing{{photos: errFull}, {block: errFull}} {
-		f.Memory = &site.Memory{Store: contacts.NewMemory()}
+		f.Memory = &site.Memory{Store: contactstest.NewMemory()}
 		if err := small().Generate(now).Load(t.Context(), f); !errors.Is(err, errFull) {
 			t.Errorf("Load into %+v = %v", f, err)
 		}

@@ -6,12 +6,13 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 )
 
-// Memory is a site over [contacts.Memory].
+// Memory is a site over [contactstest.Memory].
 type Memory struct {
 	// Store holds the site's data.
-	Store *contacts.Memory
+	Store *contactstest.Memory
 	// Emit is called after each change that concerns the index, and may be nil. The change returns Emit's
 	// error, and is made nevertheless.
 	Emit func(ctx context.Context, e Event) error

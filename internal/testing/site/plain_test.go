@@ -14,15 +14,16 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo/world"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
 // plainSite returns a site twice, by its tables with the key on last_upload and by the
 // definition.
-func plainSite(t *testing.T) (*sql.DB, *contacts.Memory, []site.Site) {
+func plainSite(t *testing.T) (*sql.DB, *contactstest.Memory, []site.Site) {
 	t.Helper()
-	db, store := servertest.MySQL(t), contacts.NewMemory()
+	db, store := servertest.MySQL(t), contactstest.NewMemory()
 	if err := site.AddLastUploadKey(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +32,7 @@ func plainSite(t *testing.T) (*sql.DB, *contacts.Memory, []site.Site) {
 
 // requireDefinition fails unless each plain way gives each viewer the photos of the definition. It returns
 // the number of photos.
-func requireDefinition(t *testing.T, db *sql.DB, store *contacts.Memory, viewers ...member.ID) (shown int) {
+func requireDefinition(t *testing.T, db *sql.DB, store *contactstest.Memory, viewers ...member.ID) (shown int) {
 	t.Helper()
 	for _, id := range viewers {
 		v := contacts.Viewer{ID: id}

@@ -12,6 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/testing/contactstest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/internal/testing/site"
 )
@@ -30,7 +31,7 @@ type made struct {
 
 func newMemory(*testing.T) made {
 	var emitted []site.Event
-	store := contacts.NewMemory()
+	store := contactstest.NewMemory()
 	return made{
 		Site: &site.Memory{Store: store, Emit: func(_ context.Context, e site.Event) error {
 			emitted = append(emitted, e)
