@@ -28,12 +28,12 @@ func (c *auditConfig) auditFlags(f *pflag.FlagSet) {
 
 // newPatrol returns the audit. A process with an API samples its reads; processes with workers share the sweep.
 func (s *service) newPatrol() *check.Patrol {
-	o := check.PatrolOptions{Checker: s.checker(), Members: s.store, Tasks: s.queue, Log: s.log}
+	o := check.PatrolOptions{Checker: s.checker(), LostAt: s.index.LostAt, Log: s.log}
 	if s.config.role != roleWorkers {
 		o.Share = auditShare
 	}
 	if s.config.role != roleAPI {
-		o.Rate, o.LostAt = s.config.auditSweepRate, s.index.LostAt
+		o.Rate = s.config.auditSweepRate
 		o.Build = o.Rate > 0 && s.config.materialize == materializeAll
 	}
 	return check.NewPatrol(o)

@@ -156,10 +156,10 @@ func (noHints) LookAgain(member.ID, member.ID) {}
 
 // checker returns a checker of the sets.
 func (b *backend) checker() *check.Checker {
-	return check.New(check.Options{
-		Sets: b.index, Truth: b.store, Tasks: b.queue, Reader: b.reader(recent.Options{Uncounted: true}),
+	return &check.Checker{
+		Sets: b.index, Truth: b.store, Tasks: b.queue, Read: b.reader(recent.Options{Uncounted: true}).Read,
 		ActiveOnly: b.config.materialize == materializeActive,
-	})
+	}
 }
 
 // checkServers checks the tables and the sets. The error [isRefusal] where activityd cannot work on them; any other

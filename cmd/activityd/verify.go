@@ -190,7 +190,7 @@ func (v *verification) check(
 	r, err := compare(ctx, members)
 	if err == nil && v.repair {
 		var n int
-		n, err = v.checker.Repair(ctx, r.Wrong())
+		n, err = v.checker.Repair(ctx, r.Wrong)
 		v.sum.Repairs += n
 	}
 	if err != nil {
@@ -205,7 +205,7 @@ func (v *verification) check(
 	*checked += r.Checked
 	v.sum.Failed += len(r.Failed)
 	v.sum.LeftOut += len(r.Skipped)
-	v.sum.Erroneous += r.Erroneous()
+	v.sum.Erroneous += r.Erroneous
 	v.sum.Unsettled += r.Unsettled
 	for _, f := range r.Findings {
 		v.sum.Findings[string(f.Weight)+"/"+string(f.Cause)]++

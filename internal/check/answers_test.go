@@ -32,7 +32,7 @@ func TestAWrongAnswer(t *testing.T) {
 	r := b.checkAnswers(t, viewer)
 	found(t, r, "error wrong answer")
 	f := r.Findings[0]
-	if r.Checked != 1 || r.Erroneous() != 1 || f.User != viewer || f.Contact != 12 || f.Stored != 200 || f.Actual != 500 {
+	if r.Checked != 1 || r.Erroneous != 1 || f.User != viewer || f.Contact != 12 || f.Stored != 200 || f.Actual != 500 {
 		t.Errorf("%+v", r)
 	}
 	if !strings.Contains(f.Detail, "shown are 1 photos of 20") || !strings.Contains(f.Detail, "due are 2 photos of 12") {

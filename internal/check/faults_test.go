@@ -209,7 +209,7 @@ func TestAThousandFaults(t *testing.T) {
 	must(t, err)
 	compareFaults(t, r, done)
 	g.wrongAnswers(t, done)
-	n, err := g.Repair(t.Context(), r.Wrong())
+	n, err := g.Repair(t.Context(), r.Wrong)
 	must(t, err)
 	if n != len(done) || n < 1000 {
 		t.Errorf("%d sets were repaired, want %d", n, len(done))
@@ -262,7 +262,7 @@ func compareFaults(t *testing.T, r Report, done injured) {
 			errs++
 		}
 	}
-	if n := r.Erroneous(); n != errs {
+	if n := r.Erroneous; n != errs {
 		t.Errorf("%d sets with errors, want %d", n, errs)
 	}
 }

@@ -61,10 +61,8 @@ func onServers(t *testing.T) *ground {
 
 func (g *ground) checker(t *testing.T, pause time.Duration) *Checker {
 	t.Helper()
-	return New(Options{
-		Sets: g.index, Truth: g.store, Tasks: g.queue, Pause: pause,
-		Reader: recent.NewReader(g.index, g.store, noHints{}, recent.Options{Min: settings(t).Min}),
-	})
+	reads := recent.NewReader(g.index, g.store, noHints{}, recent.Options{Min: settings(t).Min})
+	return &Checker{Sets: g.index, Truth: g.store, Tasks: g.queue, Read: reads.Read, pause: pause}
 }
 
 // running runs something until t ends, or until stop is called.

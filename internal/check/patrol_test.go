@@ -33,7 +33,7 @@ func swept(t *testing.T, p *Patrol, n queue.New) (next queue.New, args tasks.Ran
 }
 
 func (b *bench) patrol(log *logged, rate int) *Patrol {
-	return NewPatrol(PatrolOptions{Checker: b.Checker, Members: b.store, Tasks: b.queue, Rate: rate, Log: log.logger()})
+	return NewPatrol(PatrolOptions{Checker: b.Checker, Rate: rate, Log: log.logger()})
 }
 
 // A round goes through all members at the rate, names a member that MySQL fails for, mends what is wrong, and is
@@ -45,7 +45,7 @@ func TestARoundOfTheSweep(t *testing.T) {
 		b.store.AddMember(id, "one more")
 	}
 	b.upload(20, 300)
-	b.options.Truth = &failing{Truth: b.store, at: 1150}
+	b.Truth = &failing{Truth: b.store, at: 1150}
 	p := b.patrol(log, 10_000)
 	n, seen := tasks.NewCheckRange(tasks.RangeArgs{}), int64(0)
 	for pages := 0; ; pages++ {
@@ -98,7 +98,7 @@ func TestAnErrorOfAllIsTheTasks(t *testing.T) {
 	t.Parallel()
 	for _, failure := range []error{errors.New("no such table"), mysql.ErrUnavailable} {
 		b, log := newBench(t), &logged{}
-		b.options.Truth = &failing{Truth: b.store, err: failure}
+		b.Truth = &failing{Truth: b.store, err: failure}
 		_, args, err := swept(t, b.patrol(log, 8), tasks.NewCheckRange(tasks.RangeArgs{Began: time.Now()}))
 		if err == nil || args.Seen != 11 && args.Seen != 0 || strings.Contains(log.String(), "not compared") {
 			t.Errorf("%v: %v, %+v, %s", failure, err, args, log.String())
@@ -148,11 +148,10 @@ func TestPatrolsOfTwoProcesses(t *testing.T) {
 	g.settle(t, livelyViewers[:1], quietOwners, 8)
 	var lostAt [2]atomic.Int64
 	counted := &countedRanges{Tasks: g.queue}
+	g.Tasks = counted
 	for i := range lostAt {
-		p := NewPatrol(PatrolOptions{
-			Checker: g.Checker, Members: g.store, Tasks: counted, Rate: 2000, Share: 1, Build: true, LostAt: lostAt[i].Load,
-			Log: (&logged{}).logger(), Tick: 10 * time.Millisecond, Round: time.Millisecond,
-		})
+		p := NewPatrol(PatrolOptions{Checker: g.Checker, Rate: 2000, Share: 1, Build: true, LostAt: lostAt[i].Load, Log: (&logged{}).logger()})
+		p.tick, p.round = 10*time.Millisecond, time.Millisecond
 		g.work(t, p)
 		running(t, p.Run)
 	}
@@ -231,7 +230,7 @@ func TestASampledReadIsMended(t *testing.T) {
 	t.Parallel()
 	b, log := newBench(t), &logged{}
 	b.upload(20, 300)
-	p := NewPatrol(PatrolOptions{Checker: b.Checker, Share: 1, Log: log.logger()})
+	p := NewPatrol(PatrolOptions{Checker: b.Checker, Share: 1, LostAt: func() int64 { return 0 }, Log: log.logger()})
 	running(t, p.Run)
 	p.Note(viewer)
 	eventually(t, "a refill is enqueued", func() bool {

@@ -78,9 +78,7 @@ func newBench(t testing.TB) *bench {
 		b.upload(id, 10*uint64(id))
 	}
 	b.reader = recent.NewReader(b.index, b.store, noHints{}, recent.Options{Min: settings(t).Min})
-	b.Checker = New(Options{
-		Sets: b.index, Truth: b.store, Tasks: b.queue, Reader: b.reader, Pause: time.Microsecond,
-	})
+	b.Checker = &Checker{Sets: b.index, Truth: b.store, Tasks: b.queue, Read: b.reader.Read, pause: time.Microsecond}
 	b.refill(t, viewer)
 	return b
 }
