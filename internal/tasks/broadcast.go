@@ -140,7 +140,7 @@ func (h BroadcastHandler) look(ctx context.Context, b contacts.Broadcast) ([]que
 // fanOut writes the last upload to the sets of a page of followers, and returns the task that comes after it. A page
 // is done when all sets that are there have the upload: it waits for a node that is away.
 func (h BroadcastHandler) fanOut(ctx context.Context, id member.ID, args BroadcastArgs) ([]queue.New, error) {
-	p := &page{task: queue.Task{Key: uint64(id)}, args: PartArgs{After: args.After}, away: make(map[string]member.ID)}
+	p := &page{Task: queue.Task{Key: uint64(id)}, PartArgs: PartArgs{After: args.After}}
 	// It reads the last upload first: a later upload has a task, which finds the member leaving.
 	h.write(ctx, []*page{p})
 	switch {

@@ -87,9 +87,11 @@ func (h PairHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Out
 		// A removal counted twice would seem to leave too few members.
 		asked[user] = slices.Compact(slices.Sorted(slices.Values(list)))
 	}
-	failed := guarded(ctx, h.Index, h.ConflictPause, slices.Sorted(maps.Keys(asked)), func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
-		return h.plan(ctx, updates, asked)
-	})
+	contactsOf := func(u index.Update) []member.ID { return asked[u.Member] }
+	plan := func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
+		return work(h).plan(ctx, updates, contactsOf, h.conclude, h.readsRefill)
+	}
+	failed := guarded(ctx, h.Index, h.ConflictPause, slices.Sorted(maps.Keys(asked)), plan)
 	outcomes := make([]queue.Outcome, len(batch))
 	for i, t := range batch {
 		outcomes[i].Err = cmp.Or(errs[i], failed[member.ID(t.Key)])
@@ -97,45 +99,11 @@ func (h PairHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Out
 	return outcomes
 }
 
-func (h PairHandler) plan(ctx context.Context, updates []index.Update, asked map[member.ID][]member.ID) ([]index.Change, error) {
-	var pairs []contacts.Pair
-	for _, u := range updates {
-		for _, contact := range asked[u.Member] {
-			pairs = append(pairs, contacts.Pair{User: u.Member, Contact: contact})
-		}
-	}
-	now, err := h.Store.Relations(ctx, pairs)
-	if err != nil {
-		return nil, fmt.Errorf("look at %d contacts: %w", len(pairs), err)
-	}
-	changes := make([]index.Change, len(updates))
-	for i, u := range updates {
-		changes[i] = h.change(u, asked[u.Member], now)
-	}
-	err = addRefills(ctx, h.Store, h.Index.Settings().Max, changes, h.readsRefill)
-	return changes, err
-}
-
-// change makes a user's set agree with the rows of the asked contacts.
-func (h PairHandler) change(u index.Update, asked []member.ID, now map[contacts.Pair]uint64) index.Change {
-	c := index.Change{Update: u}
-	for _, contact := range asked {
-		lastUpload, isContact := now[contacts.Pair{User: u.Member, Contact: contact}]
-		score, isMember := u.Score(contact)
-		switch {
-		case !isContact, lastUpload == 0 && isMember: // it has nothing to show
-			c.Remove = append(c.Remove, contact)
-		case lastUpload < score:
-			c.Correct = append(c.Correct, index.Correction{Contact: contact, Seen: score, Score: lastUpload})
-		case lastUpload > 0:
-			c.Add = append(c.Add, index.Entry{Contact: contact, Score: lastUpload})
-		}
-	}
-	// Lowest first: any contact may join a set below Min, but once higher contacts have
-	// filled it up to Min, a lower contact would be refused though there is room.
+// conclude ends a change of asked contacts. Of the additions the lowest comes first: any contact may join a set below
+// Min, but once higher contacts have filled it up to Min, a lower contact would be refused though there is room.
+func (h PairHandler) conclude(c *index.Change) {
 	slices.SortFunc(c.Add, func(a, b index.Entry) int { return cmp.Compare(a.Score, b.Score) })
-	c.WithRefill = h.wantsRefill(c)
-	return c
+	c.WithRefill = h.wantsRefill(*c)
 }
 
 // wantsRefill reports whether the change cannot be made from the asked contacts alone:
@@ -165,4 +133,41 @@ func (h PairHandler) wantsRefill(c index.Change) bool {
 // that may be about to make the set from an older read.
 func (h PairHandler) readsRefill(c index.Change) bool {
 	return c.WithRefill && (c.Known || !h.ActiveOnly)
+}
+
+// plan makes sets agree with the rows of some contacts of each, by a statement for all. conclude ends each change;
+// readsRefill reports whether the refill of a change is to be read.
+func (w work) plan(
+	ctx context.Context, updates []index.Update, contactsOf func(index.Update) []member.ID,
+	conclude func(*index.Change), readsRefill func(index.Change) bool,
+) ([]index.Change, error) {
+	var pairs []contacts.Pair
+	for _, u := range updates {
+		for _, contact := range contactsOf(u) {
+			pairs = append(pairs, contacts.Pair{User: u.Member, Contact: contact})
+		}
+	}
+	now, err := w.Store.Relations(ctx, pairs)
+	if err != nil {
+		return nil, fmt.Errorf("look at %d contacts: %w", len(pairs), err)
+	}
+	changes := make([]index.Change, len(updates))
+	for i, u := range updates {
+		c := &changes[i]
+		c.Update = u
+		for _, contact := range contactsOf(u) {
+			lastUpload, isContact := now[contacts.Pair{User: u.Member, Contact: contact}]
+			score, isMember := u.Score(contact)
+			switch {
+			case !isContact, lastUpload == 0 && isMember: // it has nothing to show
+				c.Remove = append(c.Remove, contact)
+			case lastUpload < score: // an addition never lowers a score
+				c.Correct = append(c.Correct, index.Correction{Contact: contact, Seen: score, Score: lastUpload})
+			case lastUpload > 0:
+				c.Add = append(c.Add, index.Entry{Contact: contact, Score: lastUpload})
+			}
+		}
+		conclude(c)
+	}
+	return changes, addRefills(ctx, w.Store, w.Index.Settings().Max, changes, readsRefill)
 }

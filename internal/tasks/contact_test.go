@@ -232,7 +232,7 @@ func TestAHundredUsersCostAHandfulOfRoundTrips(t *testing.T) {
 	b.called("Begin", "Relations", "TopContacts", "Apply")
 	b.redis.FlushAll()
 	b.done(b.refills, refills...)
-	b.called("Begin", "TopContacts", "Apply")
+	b.called("Begin", "Relations", "TopContacts", "Apply")
 	b.done(b.refills, refills...)
 	b.called("Begin", "Relations", "TopContacts", "Apply")
 	for i := range uint64(100) {

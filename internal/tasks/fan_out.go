@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -104,15 +105,18 @@ var awayRest = time.Second
 
 // page is the work of a task.
 type page struct {
+	queue.Task
+	PartArgs
+
 	i         int // of the task in its batch
-	task      queue.Task
-	args      PartArgs
 	followers []member.ID
 	last      member.ID            // the follower behind which the next page begins; 0: there is none
 	updated   int                  // sets
 	err       error                // why the page has to be written again as a whole
 	away      map[string]member.ID // by the name of a node that was away: the first follower on it
 }
+
+func (p *page) owner() member.ID { return member.ID(p.Key) }
 
 // Handle implements [queue.Handler]. An upload waits while a fan-out of its member is under way. When it begins, it
 // does the work of all uploads of the member that wait. So of a member at most one fan-out runs and one upload waits,
@@ -133,40 +137,39 @@ func (h UploadHandler) Handle(ctx context.Context, batch []queue.Task) []queue.O
 
 // begin returns the pages that are to be written now, and fills in the outcomes of tasks that wait.
 func (h UploadHandler) begin(ctx context.Context, batch []queue.Task, all []queue.Outcome) (pages []*page) {
-	var uploads []queue.Task
 	for i, t := range batch {
 		args, err := ArgsOf[PartArgs](t)
+		_, isUsable := h.Index.NodeOf(args.For)
 		switch all[i].Err = err; {
 		case err != nil:
-		case args.For != 0 && h.isAway(args.For):
+		case args.For != 0 && !isUsable:
 			all[i].Next = []queue.New{again(t, args, awayPause)}
 		default:
-			pages = append(pages, &page{i: i, task: t, args: args, away: make(map[string]member.ID)})
-			if t.Kind == Upload {
-				uploads = append(uploads, t)
-			}
+			pages = append(pages, &page{i: i, Task: t, PartArgs: args})
 		}
 	}
 	if len(pages) == 0 && batch[0].Kind == FanOutAgain {
 		_ = retry.Sleep(ctx, awayRest) // the outcomes stand
 	}
-	busy, err := h.absorb(ctx, uploads)
+	busy, err := h.absorb(ctx, pages)
 	return slices.DeleteFunc(pages, func(p *page) bool {
-		if err == nil && busy[p.task.Key] && p.task.Kind == Upload {
-			all[p.i].Err = queue.Later(retry.Jitter(fanOutPause), errFanningOut)
-		} else {
-			all[p.i].Err = err
+		if all[p.i].Err = err; err == nil && busy[p.Key] && p.Kind == Upload {
+			all[p.i].Err = queue.Later(retry.Jitter(fanOutPause), errors.New("the fan-out of the uploader's previous upload is not finished"))
 		}
 		return all[p.i].Err != nil
 	})
 }
 
-var errFanningOut = errors.New("the fan-out of the uploader's previous upload is not finished")
-
 // absorb returns the uploaders whose uploads have to wait, and deletes the waiting uploads of all the rest. Their
 // changes are committed, so that the reads that follow see them. A task on its last attempt absorbs nothing: the work
 // would die with it.
-func (h UploadHandler) absorb(ctx context.Context, uploads []queue.Task) (busy map[uint64]bool, err error) {
+func (h UploadHandler) absorb(ctx context.Context, pages []*page) (busy map[uint64]bool, err error) {
+	var uploads []queue.Task
+	for _, p := range pages {
+		if p.Kind == Upload {
+			uploads = append(uploads, p.Task)
+		}
+	}
 	if len(uploads) == 0 {
 		return nil, nil
 	}
@@ -174,50 +177,47 @@ func (h UploadHandler) absorb(ctx context.Context, uploads []queue.Task) (busy m
 		return nil, err
 	}
 	uploads = slices.DeleteFunc(uploads, func(t queue.Task) bool { return busy[t.Key] || t.Attempts >= t.MaxAttempts })
-	absorbed, err := h.Queue.Dedupe(ctx, uploads)
-	uploadsAbsorbed.Add(float64(absorbed))
+	_, err = h.Queue.Dedupe(ctx, uploads)
 	return busy, err
-}
-
-func (h UploadHandler) isAway(follower member.ID) bool {
-	_, isUsable := h.Index.NodeOf(follower)
-	return !isUsable
 }
 
 // write writes the last uploads to the sets of the pages' followers. It reads the last uploads each time, so that a
 // late page writes the newest. An error is the error of all pages.
 func (h UploadHandler) write(ctx context.Context, pages []*page) {
-	if err := h.writeAll(ctx, pages); err != nil {
-		for _, p := range pages {
-			p.err = err
-		}
+	missing, err := h.add(ctx, pages)
+	if err == nil && !h.ActiveOnly {
+		err = h.refill(ctx, missing)
+	}
+	for _, p := range pages {
+		p.err = cmp.Or(err, p.err)
 	}
 }
 
-func (h UploadHandler) writeAll(ctx context.Context, pages []*page) error {
+// add returns the followers that have no set.
+func (h UploadHandler) add(ctx context.Context, pages []*page) (missing []member.ID, err error) {
 	ids := make([]member.ID, len(pages))
 	for i, p := range pages {
-		ids[i] = member.ID(p.task.Key)
+		ids[i] = p.owner()
 	}
 	lastUploads, err := h.Store.LastUploads(ctx, ids)
 	if err != nil {
-		return fmt.Errorf("last uploads of %d members: %w", len(ids), err)
+		return nil, fmt.Errorf("last uploads of %d members: %w", len(ids), err)
 	}
 	if err := h.readFollowers(ctx, pages, lastUploads); err != nil {
-		return err
+		return nil, err
 	}
 	var additions []index.Addition
 	for _, p := range pages {
-		entry := index.Entry{Contact: member.ID(p.task.Key), Score: lastUploads[member.ID(p.task.Key)]}
 		for _, user := range p.followers {
-			additions = append(additions, index.Addition{Member: user, Entry: entry})
+			additions = append(additions, index.Addition{Member: user, Entry: index.Entry{Contact: p.owner(), Score: lastUploads[p.owner()]}})
 		}
 	}
 	if len(additions) == 0 {
-		return nil
+		return nil, nil
 	}
 	missing, failed := h.Index.Add(ctx, additions)
 	for _, p := range pages {
+		p.away = make(map[string]member.ID)
 		for _, user := range p.followers {
 			switch err := failed[user]; {
 			case err == nil:
@@ -231,10 +231,7 @@ func (h UploadHandler) writeAll(ctx context.Context, pages []*page) error {
 			}
 		}
 	}
-	if h.ActiveOnly {
-		return nil
-	}
-	return h.refill(ctx, missing)
+	return missing, nil
 }
 
 // readFollowers reads the followers of pages, none of broadcast members, to whose rows it writes their last uploads.
@@ -254,20 +251,20 @@ func (h UploadHandler) readFollowers(ctx context.Context, pages []*page, lastUpl
 		}
 	}
 	pages = slices.DeleteFunc(slices.Clone(pages), func(p *page) bool {
-		b, isBroadcast := rows[member.ID(p.task.Key)]
-		return lastUploads[member.ID(p.task.Key)] == 0 || isBroadcast && b.Leaving == 0
+		b, isBroadcast := rows[p.owner()]
+		return lastUploads[p.owner()] == 0 || isBroadcast && b.Leaving == 0
 	})
 	wanted := make([]contacts.FollowerPage, len(pages))
 	for i, p := range pages {
-		wanted[i] = contacts.FollowerPage{Of: member.ID(p.task.Key), After: p.args.After}
+		wanted[i] = contacts.FollowerPage{Of: p.owner(), After: p.After}
 	}
 	followers, err := h.Store.FollowerPages(ctx, wanted, h.PartSize)
 	if err != nil {
 		return fmt.Errorf("followers of %d uploaders: %w", len(pages), err)
 	}
 	for i, p := range pages {
-		p.followers = slices.DeleteFunc(followers[i], func(user member.ID) bool { return p.args.To != 0 && user > p.args.To })
-		if n := len(p.followers); n == h.PartSize && p.followers[n-1] != p.args.To {
+		p.followers = slices.DeleteFunc(followers[i], func(user member.ID) bool { return p.To != 0 && user > p.To })
+		if n := len(p.followers); n == h.PartSize && p.followers[n-1] != p.To {
 			p.last = p.followers[n-1]
 		}
 	}
@@ -276,20 +273,19 @@ func (h UploadHandler) readFollowers(ctx context.Context, pages []*page, lastUpl
 
 // outcome ends a page. A page that fails comes again; if it is given up, the fan-out goes on behind it.
 func (h UploadHandler) outcome(p *page, start time.Time) (o queue.Outcome) {
-	t, next := p.task, p.args
-	next.After, next.For, next.Updated = p.last, 0, p.args.Updated+p.updated
-	if t.Kind == Upload && !t.Created.IsZero() {
-		next.Since = t.Created.UnixMilli()
+	next := p.PartArgs
+	next.After, next.For, next.Updated = p.last, 0, p.Updated+p.updated
+	if p.Kind == Upload && !p.Created.IsZero() {
+		next.Since = p.Created.UnixMilli()
 	}
-	o.Err = p.err
-	if p.err == nil {
+	if o.Err = p.err; p.err == nil {
 		for _, user := range slices.Sorted(maps.Values(p.away)) { // so that no node waits for another node
-			left := PartArgs{After: p.args.After, To: p.followers[len(p.followers)-1], For: user, Since: next.Since}
-			o.Next = append(o.Next, again(t, left, againPause))
+			left := PartArgs{After: p.After, To: p.followers[len(p.followers)-1], For: user, Since: next.Since}
+			o.Next = append(o.Next, again(p.Task, left, againPause))
 		}
-	}
-	if p.err == nil && h.BroadcastAt > 0 && p.args.Updated < h.BroadcastAt && next.Updated >= h.BroadcastAt {
-		o.Next = append(o.Next, broadcasting.task(member.ID(t.Key), BroadcastArgs{})) // it ends the fan-out
+		if h.BroadcastAt > 0 && p.Updated < h.BroadcastAt && next.Updated >= h.BroadcastAt {
+			o.Next = append(o.Next, broadcasting.task(p.owner(), BroadcastArgs{})) // it ends the fan-out
+		}
 	}
 	switch {
 	case p.last != 0:
@@ -297,14 +293,14 @@ func (h UploadHandler) outcome(p *page, start time.Time) (o queue.Outcome) {
 		if next.To != 0 {
 			k = fanOutAgain
 		}
-		n := k.task(member.ID(t.Key), next)
+		n := k.task(p.owner(), next)
 		// A later upload of the member, which may be urgent, waits for the pages of an idle upload.
-		n.Priority = min(t.Priority, queue.Normal)
+		n.Priority = min(p.Priority, queue.Normal)
 		o.Next = append(o.Next, n)
 	case p.err == nil && next.Since > 0:
 		fanOutFollowers.Observe(float64(next.Updated))
 		// The database's clock and the clock of this process may differ.
-		lag := t.Claimed.Sub(time.UnixMilli(next.Since)) + time.Since(start)
+		lag := p.Claimed.Sub(time.UnixMilli(next.Since)) + time.Since(start)
 		uploadToIndexSeconds.Observe(max(0, lag.Seconds()))
 	}
 	return o
@@ -332,10 +328,8 @@ func (h UploadHandler) refill(ctx context.Context, users []member.ID) error {
 		return fmt.Errorf("find the members among %d followers: %w", len(users), err)
 	}
 	var refills []queue.New
-	for _, user := range users {
-		if _, isMember := members[user]; isMember {
-			refills = append(refills, NewRefill(user))
-		}
+	for _, id := range slices.Sorted(maps.Keys(members)) {
+		refills = append(refills, NewRefill(id))
 	}
 	for some := range slices.Chunk(refills, refillsAtOnce) {
 		if _, err := h.Queue.Enqueue(ctx, some); err != nil {

@@ -111,41 +111,6 @@ func TestAFanOutSurvivesACrash(t *testing.T) {
 	b.told(5, 900)
 }
 
-// While Redis is away, a fan-out stays as long as it is: tries make no more tasks than there are pages, and afterwards
-// all followers have the upload.
-func TestAnOutageMakesAFanOutNoLonger(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.uploads.PartSize = 2
-	const followers, pages, lonely = 20, 10, member.ID(900_001)
-	b.followers(followers)
-	b.must(b.site.AddMember(t.Context(), lonely, "nobody's contact"))
-	b.upload(lonely, 900)
-	b.upload(star, 900)
-	b.hooked.before = func(call string) error {
-		if call == "Add" {
-			return index.ErrUnavailable
-		}
-		return nil
-	}
-	enqueue(t, b.queue, tasks.NewUpload(star))
-	for range 100 {
-		b.done(b.uploads, tasks.NewUpload(lonely)) // Redis is not asked
-		b.tryAll()
-	}
-	if n := b.open(); n > 2*pages {
-		t.Errorf("%d tasks after the outage for %d pages on two nodes", n, pages)
-	}
-	b.hooked.before = nil
-	for range 100 {
-		b.tryAll()
-	}
-	if n := b.open(); n > 0 {
-		t.Errorf("%d tasks are open", n)
-	}
-	b.told(followers, 900)
-}
-
 // A refusal by Redis may be the end of a page, but not of the chain.
 func TestAPartThatMayDieHandsOnTheChain(t *testing.T) {
 	t.Parallel()
@@ -188,23 +153,6 @@ func TestAnUploadDoesASmallPage(t *testing.T) {
 	o := b.uploads.Handle(t.Context(), []queue.Task{upload})[0]
 	if o.Err != nil || len(o.Next) != 1 || o.Next[0].DedupeKey != fmt.Sprintf("fan_out:%d:%d", star, viewer+2499) {
 		t.Errorf("%v, followed by %+v", o.Err, o.Next)
-	}
-}
-
-// tryAll tries the tasks that wait once, four of each queue, each by itself.
-func (b *bench) tryAll() {
-	b.Helper()
-	b.ahead += time.Minute
-	_, err := b.queue.Sweep(b.Context())
-	b.must(err)
-	for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueFanOutAgain} {
-		for _, task := range claimFor(b.T, b.queue, name, 4, time.Hour) {
-			o := b.uploads.Handle(b.Context(), []queue.Task{task})[0]
-			if o.Err != nil {
-				o.Err = queue.Later(0, o.Err)
-			}
-			b.finish(task, o)
-		}
 	}
 }
 
@@ -340,22 +288,6 @@ func TestALatePartTellsTheNewestUpload(t *testing.T) {
 	b.holds(viewer, index.Entry{Contact: star, Score: 50}, index.Entry{Contact: 1, Score: 100}) // not of this part
 	b.holds(viewer+2, index.Entry{Contact: 1, Score: 100}, index.Entry{Contact: star, Score: 950})
 	b.called("LastUploads", "FollowerPages", "Add")
-}
-
-func TestBadArgumentsOfAFanOutAreDead(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.followers(1)
-	b.upload(star, 900)
-	errs := queuetest.Errors(b.uploads.Handle(t.Context(), []queue.Task{
-		{ID: 1, Kind: tasks.FanOut, Key: uint64(star), Payload: []byte(`{"after":"x"}`)},
-		{ID: 2, Kind: tasks.Upload, Key: uint64(star)},
-	}))
-	if kind := outcome(t, errs[0]); kind != "dead" {
-		t.Errorf("bad arguments: %s (%v)", kind, errs[0])
-	}
-	b.must(errs[1])
-	b.told(1, 900)
 }
 
 func TestAHundredUploadsCostAHandfulOfRoundTrips(t *testing.T) {

@@ -30,7 +30,9 @@ type Index interface {
 // Store is the truth, for handlers. It must be the primary, never a replica that lags: a task is done as soon as the
 // index agrees with the rows that were read.
 type Store interface {
-	Members
+	Members(ctx context.Context, after member.ID, limit int) ([]member.ID, error)
+	CountMembers(ctx context.Context, first, last member.ID) (int64, error)
+	NthMember(ctx context.Context, after member.ID, n int64) (member.ID, error)
 	LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error)
 	Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error)
 	TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error)

@@ -133,28 +133,18 @@ func TestHintsSurviveAFailingQueue(t *testing.T) {
 	})
 }
 
-// The end of the context ends Run wherever it is: waiting, gathering, or in a
-// queue that hangs; and is nothing to complain of.
+// The end of the context ends Run also in a queue that hangs, and is nothing to complain of.
 func TestHintsStop(t *testing.T) {
 	t.Parallel()
-	for name, wait := range map[string]time.Duration{"gathering": 0, "in the queue": time.Second} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var out bytes.Buffer
-				t.Cleanup(func() { // after that of hinting
-					if out.Len() > 0 {
-						t.Errorf("log %q", out.String())
-					}
-				})
-				h := hinting(t, &noting{blocked: make(chan struct{})}, slog.New(slog.NewTextHandler(&out, nil)))
-				h.Refill(1)
-				pass(wait)
-			})
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		t.Cleanup(func() { // after the cleanup of hinting
+			if out.Len() > 0 {
+				t.Errorf("log %q", out.String())
+			}
 		})
-	}
-	t.Run("waiting", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) { hinting(t, &noting{}, quiet()) })
+		h := hinting(t, &noting{blocked: make(chan struct{})}, slog.New(slog.NewTextHandler(&out, nil)))
+		h.Refill(1)
+		pass(time.Second)
 	})
 }

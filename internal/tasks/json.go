@@ -3,6 +3,7 @@ package tasks
 import (
 	"encoding/json"
 
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/strictjson"
 	"github.com/activityd/activityd/queue"
 )
@@ -13,33 +14,36 @@ import (
 //
 // A member may be named as its own contact: MySQL says whether there is a row.
 func ParseBody(body []byte, most int) ([]queue.New, error) {
-	root, err := strictjson.Parse(body)
-	if err != nil {
-		return nil, err
-	}
-	r := &strictjson.Reader{Root: "body"}
-	batch := parseTasks(r, root, most)
-	if err := r.Err(); err != nil {
-		return nil, err
-	}
-	return batch, nil
+	return parse(body, "body", func(r *strictjson.Reader, root json.RawMessage) []queue.New { return parseTasks(r, root, most) })
 }
 
 // ParseLine reads a task, as a line of a file has it. It fails as [ParseBody] does.
 func ParseLine(line []byte) (queue.New, error) {
-	root, err := strictjson.Parse(line)
-	if err != nil {
-		return queue.New{}, err
-	}
-	r := &strictjson.Reader{Root: "line"}
-	task := parseTask(r, "", root)
-	if err := r.Err(); err != nil {
-		return queue.New{}, err
-	}
-	return task, nil
+	return parse(line, "line", func(r *strictjson.Reader, value json.RawMessage) queue.New { return parseTask(r, "", value) })
 }
 
-// parseTasks reads the two forms of a body. Its result counts only if there are no faults.
+// ParseNotify makes a task from a member and an event as JSON, as in the task of a producer. It fails as [ParseBody] does.
+func ParseNotify(actor member.ID, event []byte) (queue.New, error) {
+	return parse(event, eventField.What, func(r *strictjson.Reader, value json.RawMessage) queue.New {
+		return eventField.Task(notify, r, "", actor, value)
+	})
+}
+
+// parse reads a text, whose name in messages is root, by a function whose result counts only if there are no faults.
+func parse[T any](text []byte, root string, read func(*strictjson.Reader, json.RawMessage) T) (none T, err error) {
+	value, err := strictjson.Parse(text)
+	if err != nil {
+		return none, err
+	}
+	r := &strictjson.Reader{Root: root}
+	result := read(r, value)
+	if err := r.Err(); err != nil {
+		return none, err
+	}
+	return result, nil
+}
+
+// parseTasks reads the two forms of a body.
 func parseTasks(r *strictjson.Reader, root json.RawMessage, most int) []queue.New {
 	top, ok := r.Object("", root)
 	if !ok {
@@ -62,7 +66,7 @@ func parseTasks(r *strictjson.Reader, root json.RawMessage, most int) []queue.Ne
 	return batch
 }
 
-// parseTask reads a task. Its result counts only if there are no faults.
+// parseTask reads a task.
 func parseTask(r *strictjson.Reader, place string, value json.RawMessage) queue.New {
 	o, ok := r.Object(place, value)
 	if !ok {
@@ -81,32 +85,23 @@ func parseTask(r *strictjson.Reader, place string, value json.RawMessage) queue.
 			o.Addf(f.Name, "%s takes no %s", t, f.What)
 		}
 	}
-	var task queue.New
 	switch {
 	case k.Takes != nil:
 		if value, ok := o.Need(k.Takes.Name, k.Takes.Want); ok {
-			task = k.Takes.Task(k, r, r.At(place, k.Takes.Name), user, value)
+			return k.Takes.Task(k, r, r.At(place, k.Takes.Name), user, value)
 		}
 	case known:
-		task = k.task(user, struct{}{})
+		return k.task(user, struct{}{})
 	}
-	if len(r.Faults) > 0 {
-		return queue.New{}
-	}
-	return task
+	return queue.New{}
 }
 
 // parseType reads the kind of a task.
 func parseType(o strictjson.Object) string {
 	want := strictjson.List(Produced(), "or")
-	if _, ok := o.Need("type", want); !ok {
-		return ""
-	}
+	o.Need("type", want)
 	t, ok := o.String("type", want)
-	if !ok {
-		return ""
-	}
-	if _, known := produced(t); !known {
+	if _, known := produced(t); ok && !known {
 		o.Addf("type", "unknown type %q: want %s", strictjson.Clip(t), want)
 	}
 	return t

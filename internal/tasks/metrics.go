@@ -6,9 +6,6 @@ import (
 )
 
 var (
-	uploadsAbsorbed = promauto.NewCounter(prometheus.CounterOpts{
-		Name: "activityd_uploads_absorbed_total", Help: "Uploads that another upload of the same member stood for when it began.",
-	})
 	guardConflicts = promauto.NewCounter(prometheus.CounterOpts{
 		Name: "activityd_guard_conflicts_total", Help: "Updates of a set that conflicted with another one and began again.",
 	})
@@ -18,9 +15,6 @@ var (
 	backfilled = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "activityd_backfill_members_total", Help: "Members that ranges of a backfill did; skipped: the set is there, or is not kept; failed: a refill of its own tries again.",
 	}, []string{"result"})
-	backfillRests = promauto.NewCounter(prometheus.CounterOpts{
-		Name: "activityd_backfill_rests_total", Help: "Rests of a backfill because reads were slow.",
-	})
 	// The largest fan-outs have hundreds of thousands of followers.
 	fanOutFollowers = promauto.NewHistogram(prometheus.HistogramOpts{
 		Name: "activityd_fan_out_followers", Help: "Followers whose sets a fan-out updated, at its end.",

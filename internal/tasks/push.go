@@ -48,15 +48,3 @@ var eventField = &field{
 		return n
 	},
 }
-
-// ParseNotify makes a task from a member and an event as JSON, as in the task of a
-// producer. It fails as [ParseLine] does.
-func ParseNotify(actor member.ID, event []byte) (queue.New, error) {
-	value, err := strictjson.Parse(event)
-	if err != nil {
-		return queue.New{}, err
-	}
-	r := &strictjson.Reader{Root: eventField.What}
-	n := eventField.Task(notify, r, "", actor, value)
-	return n, r.Err()
-}

@@ -69,29 +69,17 @@ func (a RangeArgs) Covers(id member.ID) bool { return a.After < id && id <= a.To
 // NewCheckRange is the first task of the sweep, or its next task.
 func NewCheckRange(a RangeArgs) queue.New { return checkRange.task(0, a) }
 
-// Members lists members; [contacts.MySQL] does.
-type Members interface {
-	Members(ctx context.Context, after member.ID, limit int) ([]member.ID, error)
-	CountMembers(ctx context.Context, first, last member.ID) (int64, error)
-	NthMember(ctx context.Context, after member.ID, n int64) (member.ID, error)
-}
-
-// Unfinished are the states of tasks that are to be done.
-var Unfinished = []queue.State{queue.Waiting, queue.Scheduled, queue.Running}
-
-// lister lists tasks; [queue.Queue] does.
-type lister interface {
-	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
-}
-
 // UnfinishedRanges returns the unfinished ranges of a kind, maxRanges at most.
-func UnfinishedRanges(ctx context.Context, q lister, kind string) ([]RangeArgs, error) {
-	match := queue.Filter{Queues: []string{QueueBackfill, QueueCheck}, Kinds: []string{kind}, States: Unfinished}
-	list, err := q.List(ctx, match, maxRanges)
+func UnfinishedRanges(ctx context.Context, q interface {
+	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
+}, kind string,
+) (ranges []RangeArgs, err error) {
+	list, err := q.List(ctx, queue.Filter{
+		Queues: []string{QueueBackfill, QueueCheck}, Kinds: []string{kind}, States: []queue.State{queue.Waiting, queue.Scheduled, queue.Running},
+	}, maxRanges)
 	if err != nil {
 		return nil, fmt.Errorf("list the tasks of %s: %w", kind, err)
 	}
-	ranges := make([]RangeArgs, 0, len(list))
 	for _, r := range list {
 		if a, err := decode[RangeArgs](r.Payload); err == nil {
 			ranges = append(ranges, a)
@@ -112,8 +100,8 @@ const (
 // NewRefillRanges returns the chains that build the sets of the members from first to last, at a rate in all.
 // Sets that are there are left alone unless existing is set. It returns none where there are no members. The chains
 // have as many members each, as ids may have wide gaps.
-func NewRefillRanges(ctx context.Context, members Members, first, last member.ID, existing bool, rate int) ([]queue.New, error) {
-	all, err := members.CountMembers(ctx, first, last)
+func NewRefillRanges(ctx context.Context, store Store, first, last member.ID, existing bool, rate int) (list []queue.New, err error) {
+	all, err := store.CountMembers(ctx, first, last)
 	if err != nil || all == 0 {
 		return nil, err
 	}
@@ -126,12 +114,10 @@ func NewRefillRanges(ctx context.Context, members Members, first, last member.ID
 	if rate > 0 {
 		a.Rate = max(1, rate/int((all+size-1)/size))
 	}
-	var list []queue.New
 	for left := all; left > 0 && a.To < last; left -= size {
-		a.After, a.Total = a.To, min(left, size)
-		a.To = last
+		a.After, a.Total, a.To = a.To, min(left, size), last
 		if left > size {
-			id, err := members.NthMember(ctx, a.After, size)
+			id, err := store.NthMember(ctx, a.After, size)
 			if err != nil {
 				return nil, err
 			}
@@ -144,8 +130,8 @@ func NewRefillRanges(ctx context.Context, members Members, first, last member.ID
 
 // PageOf returns the next members of a range, limit at most, and how the range goes on behind them: more is
 // false at its end.
-func PageOf(ctx context.Context, members Members, a RangeArgs, limit int) (page []member.ID, next RangeArgs, more bool, err error) {
-	page, err = members.Members(ctx, a.After, limit)
+func PageOf(ctx context.Context, store Store, a RangeArgs, limit int) (page []member.ID, next RangeArgs, more bool, err error) {
+	page, err = store.Members(ctx, a.After, limit)
 	more = len(page) == limit
 	if n := len(page); a.To > 0 && n > 0 && page[n-1] >= a.To {
 		more = false
@@ -198,12 +184,12 @@ func (h RefillRangeHandler) do(ctx context.Context, t queue.Task) (o queue.Outco
 	if o.Err = err; err != nil { // it goes on if this page is given up in the end
 		next.Failed, next.Last = next.Failed+int64(len(page)), fmt.Sprintf("of the page after member %s: %.200v", args.After, err)
 	}
-	var delay time.Duration
-	if args.Rate > 0 {
-		delay = time.Duration(len(page)) * time.Second / time.Duration(args.Rate)
-	}
-	if !more {
+	delay := time.Duration(len(page)) * time.Second / time.Duration(max(1, args.Rate))
+	switch {
+	case !more:
 		next.After, delay = args.To, endShown
+	case args.Rate == 0:
+		delay = 0
 	}
 	follow := refillRange.task(0, next)
 	follow.DedupeKey, follow.Delay = "", delay // nothing repeats it
@@ -215,7 +201,8 @@ func (h RefillRangeHandler) do(ctx context.Context, t queue.Task) (o queue.Outco
 }
 
 // build builds the sets of members: of a set that is there only with existing, or where its key is not activityd's. It
-// returns the errors of single members, or the error that concerns the page.
+// returns the errors of single members, or the error that concerns the page: a node that is away before all, as the page
+// then waits.
 func (h RefillRangeHandler) build(ctx context.Context, page []member.ID, existing bool) (failed map[member.ID]error, err error) {
 	var wanted []member.ID
 	for _, set := range h.Index.Look(ctx, page) {
@@ -227,9 +214,12 @@ func (h RefillRangeHandler) build(ctx context.Context, page []member.ID, existin
 		}
 	}
 	failed = RefillHandler(h).Refill(ctx, wanted)
-	for _, err := range failed {
-		if len(failed) == len(wanted) || IsOfAll(err) {
-			return nil, err
+	isOfPage := func(error) bool { return len(failed) == len(wanted) }
+	for _, is := range []func(error) bool{IsAway, IsOfAll, isOfPage} {
+		for _, err := range failed {
+			if is(err) {
+				return nil, err
+			}
 		}
 	}
 	backfilled.WithLabelValues("skipped").Add(float64(len(page) - len(wanted)))
@@ -290,7 +280,6 @@ func (h RefillRangeHandler) yield(ctx context.Context, viewer member.ID) {
 	start := time.Now()
 	_ = h.Read(ctx, viewer) // only its duration counts
 	if took := time.Since(start); took >= slowRead {
-		backfillRests.Inc()
 		_ = retry.Sleep(ctx, min(restFactor*took, maxRest)) // the page is done
 	}
 }

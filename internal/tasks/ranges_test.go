@@ -219,6 +219,11 @@ func TestAPageComesAgain(t *testing.T) {
 		}
 		return nil
 	}
+	r.hooked.away = []member.ID{10}
+	if o := r.h.Handle(r.Context(), []queue.Task{first})[0]; outcome(t, o.Err) != "postponed" {
+		t.Errorf("a node is away, and MySQL fails: %+v", o)
+	}
+	r.hooked.away = nil
 	o := r.h.Handle(r.Context(), []queue.Task{first})[0]
 	if o.Err == nil || len(o.Next) != 1 || o.Next[0].Kind != tasks.RefillRange {
 		t.Fatalf("%+v", o)

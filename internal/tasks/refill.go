@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/queue"
@@ -69,39 +68,12 @@ func (h RefillHandler) Refill(ctx context.Context, users []member.ID) (failed ma
 }
 
 func (h RefillHandler) plan(ctx context.Context, updates []index.Update) ([]index.Change, error) {
-	changes := make([]index.Change, len(updates))
-	var pairs []contacts.Pair
-	for i, u := range updates {
-		changes[i] = index.Change{Update: u, WithRefill: true}
+	members := func(u index.Update) (ids []member.ID) {
 		for _, e := range u.Members {
-			pairs = append(pairs, contacts.Pair{User: u.Member, Contact: e.Contact})
+			ids = append(ids, e.Contact)
 		}
+		return ids
 	}
-	if len(pairs) > 0 {
-		now, err := h.Store.Relations(ctx, pairs)
-		if err != nil {
-			return nil, fmt.Errorf("look at %d members of sets: %w", len(pairs), err)
-		}
-		mend(changes, now)
-	}
-	all := func(index.Change) bool { return true }
-	err := addRefills(ctx, h.Store, h.Index.Settings().Max, changes, all)
-	return changes, err
-}
-
-// mend removes the members that are no contacts any more, and lowers the scores
-// that are higher than they should be: an Add never lowers a score.
-func mend(changes []index.Change, now map[contacts.Pair]uint64) {
-	for i := range changes {
-		c := &changes[i]
-		for _, e := range c.Members {
-			lastUpload, isContact := now[contacts.Pair{User: c.Member, Contact: e.Contact}]
-			switch {
-			case !isContact || lastUpload == 0: // a contact that never uploaded has nothing to show
-				c.Remove = append(c.Remove, e.Contact)
-			case lastUpload < e.Score:
-				c.Correct = append(c.Correct, index.Correction{Contact: e.Contact, Seen: e.Score, Score: lastUpload})
-			}
-		}
-	}
+	conclude := func(c *index.Change) { c.WithRefill, c.Add = true, nil } // the refill has the members that uploaded last
+	return work(h).plan(ctx, updates, members, conclude, func(index.Change) bool { return true })
 }

@@ -100,7 +100,7 @@ func TestErrorsKeepTheirClass(t *testing.T) {
 	t.Parallel()
 	callsOf := map[string][]string{
 		"pairs":   {"Begin", "Relations", "TopContacts", "Apply"},
-		"refills": {"Begin", "TopContacts", "Apply"},
+		"refills": {"Begin", "Relations", "TopContacts", "Apply"},
 		"uploads": {"Active", "Dedupe", "LastUploads", "FollowerPages", "Enqueue", "Add"},
 	}
 	for name, calls := range callsOf {
