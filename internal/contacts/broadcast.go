@@ -229,26 +229,6 @@ func (m *MySQL) DeleteBroadcast(ctx context.Context, id member.ID, leaving int64
 	return mysql.Translate(ctx, fmt.Sprintf("deleting the row of broadcast member %d", id), err)
 }
 
-// NamedBroadcast is a broadcast member, for people.
-type NamedBroadcast struct {
-	Broadcast
-
-	Username string
-	Exists   bool // it is a member of the site
-}
-
-// ListBroadcasts returns all broadcast members, in the order of their ids.
-func (m *MySQL) ListBroadcasts(ctx context.Context) ([]NamedBroadcast, error) {
-	scan := func(rows *sql.Rows, b *NamedBroadcast) error {
-		return rows.Scan((*number)(&b.ID), (*number)(&b.LastUpload), &b.Leaving, &b.Named, &b.Username, &b.Exists)
-	}
-	return collect(ctx, m.db, "reading the broadcast members", scan, `
-SELECT b.member_id, b.last_upload, COALESCE(b.leaving_at, 0), b.named, `+IfFound("u.id", "u.username", "''")+`, `+Found("u.id")+`
-FROM broadcast_members b
-LEFT JOIN users u ON u.id = b.member_id
-ORDER BY b.member_id`)
-}
-
 // HasFollowers reports whether a member has n followers or more. It reads n rows at most.
 func (m *MySQL) HasFollowers(ctx context.Context, id member.ID, n int) (bool, error) {
 	if n <= 0 {
