@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -114,13 +113,7 @@ func (a *Against) Compare(ctx context.Context, viewer member.ID) (*Difference, e
 	return &Difference{class, viewer, photo, seen[photo].Owner, texts(ours), texts(theirs)}, err
 }
 
-func texts(ids []uint64) []string {
-	list := make([]string, len(ids))
-	for i, id := range ids {
-		list[i] = strconv.FormatUint(id, 10)
-	}
-	return list
-}
+func texts(ids []uint64) []string { return strings.Fields(strings.Trim(fmt.Sprint(ids), "[]")) }
 
 // theirs runs the site's statement, and returns the photos that it has first.
 func (a *Against) theirs(ctx context.Context, tx *sql.Tx, viewer member.ID) ([]uint64, error) {

@@ -93,12 +93,11 @@ func (c *Checker) check(ctx context.Context, members []member.ID, look look) (Re
 
 func unique(ids []member.ID) []member.ID { return slices.Compact(slices.Sorted(slices.Values(ids))) }
 
-// A difference is confirmed when so many looks in a row found it. A set that is not at rest after maxLooks is given up
-// as unsettled.
 const (
-	confirmations = 3
-	maxLooks      = 7
+	confirmations = 3 // looks in a row that confirm a difference
+	maxLooks      = 7 // after which a set that is not at rest is given up as unsettled
 	firstPause    = 400 * time.Millisecond
+	membersAtOnce = 1000 // in a question to the queue
 )
 
 // settle looks until each difference is either explained by pending tasks or confirmed. While a set moves nothing is
@@ -211,12 +210,6 @@ func (c *Checker) readTruth(ctx context.Context, sets map[member.ID]index.Set) (
 	return t, err
 }
 
-// The tasks that change a viewer's own set, and the tasks by which the uploads of a contact reach it.
-var (
-	ofViewer  = tasks.Changing(tasks.OwnSet)
-	ofContact = tasks.Changing(tasks.FollowerSets)
-)
-
 // weigh makes a lag of each suspect for which a task is pending, and returns the findings by member. The contacts' tasks
 // are asked for before the viewers': an upload that finds no set enqueues a refill of the viewer before it is done, so
 // that a query that finds the upload done finds the refill. A fan-out counts as pending for all followers until it is
@@ -227,11 +220,11 @@ func (c *Checker) weigh(ctx context.Context, list suspects) (map[member.ID][]Fin
 	for _, s := range list {
 		viewers, involved, isLost = append(viewers, s.User), append(involved, s.involved...), isLost || s.Cause == LostSet
 	}
-	coming, err := c.pending(ctx, ofContact, involved)
+	coming, err := c.pending(ctx, tasks.Changing(tasks.FollowerSets), involved)
 	if err != nil {
 		return nil, err
 	}
-	changing, err := c.pending(ctx, ofViewer, viewers)
+	changing, err := c.pending(ctx, tasks.Changing(tasks.OwnSet), viewers)
 	if err != nil {
 		return nil, err
 	}
@@ -256,9 +249,6 @@ func (c *Checker) weigh(ctx context.Context, list suspects) (map[member.ID][]Fin
 	}
 	return found, err
 }
-
-// membersAtOnce bounds the members in a question to the queue.
-const membersAtOnce = 1000
 
 // pending returns the members that have unfinished tasks of the kinds: their sets may rightly be behind the truth that
 // was read before the call.

@@ -53,10 +53,12 @@ func NewPatrol(o PatrolOptions) *Patrol {
 	return &Patrol{o, make(chan member.ID, maxSamples), outage.NewLines(o.Log), 2 * time.Second, 10 * time.Second}
 }
 
-// At most maxSamples reads wait in memory. After work that took t, there is a pause of restShare times t.
 const (
-	maxSamples = 64
-	restShare  = 4
+	maxSamples  = 64              // reads that wait in memory
+	restShare   = 4               // after work that took t, there is a pause of so many times t
+	answerLimit = 10              // photos of an answer that are compared
+	sweepBatch  = 100             // sets that a task of the sweep looks at, at most
+	noticed     = 5 * time.Second // until all processes notice a loss
 )
 
 // Note notes a read that may become a sample. It returns at once: a sample that finds no room is dropped.
@@ -125,9 +127,6 @@ func (p *Patrol) failed(ctx context.Context, work string, err error) {
 	}
 }
 
-// answerLimit is how many photos of an answer are compared.
-const answerLimit = 10
-
 // CheckAnswers reads for each of the viewers by way of the index, each viewer once, and compares the photos with
 // the answer by its definition, from MySQL alone. Answers without a part of the index, and answers for ids of no
 // member, are skipped. It needs Read, and costs a walk for each viewer. It fails as [Checker.Check] does.
@@ -192,9 +191,6 @@ func inWords(a contacts.Album) (newest uint64, owner member.ID, text string) {
 	p := a.Photos[0]
 	return p.DateUpload, a.Contact.ID, fmt.Sprintf("%d photos of %s, the newest %d", len(a.Photos), a.Contact.ID, p.ID)
 }
-
-// sweepBatch is how many sets a task of the sweep looks at, at most.
-const sweepBatch = 100
 
 // Handle implements [queue.Handler] for check_range: the sweep. A task looks at the sets of some members, and its
 // follow-up comes when the rate allows it. The last task begins the next round. The tasks share a dedupe key, so that
@@ -266,9 +262,6 @@ func (p *Patrol) keepSweep(ctx context.Context) error {
 	}
 	return err
 }
-
-// noticed is how long it takes until all processes notice a loss.
-const noticed = 5 * time.Second
 
 // backfill enqueues ranges over all members, unless another process did so for the same loss. While older ranges are
 // under way it waits: they may be past the sets that were lost since.

@@ -17,6 +17,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/logtest"
 	"github.com/activityd/activityd/queue"
 )
 
@@ -32,15 +33,15 @@ func swept(t *testing.T, p *Patrol, n queue.New) (next queue.New, args tasks.Ran
 	return o.Next[0], args, o.Err
 }
 
-func (b *bench) patrol(log *logged, rate int) *Patrol {
-	return NewPatrol(PatrolOptions{Checker: b.Checker, Rate: rate, Log: log.logger()})
+func (b *bench) patrol(log *logtest.Log, rate int) *Patrol {
+	return NewPatrol(PatrolOptions{Checker: b.Checker, Rate: rate, Log: log.Logger()})
 }
 
 // A round goes through all members at the rate, names a member that MySQL fails for, mends what is wrong, and is
 // followed by the next round.
 func TestARoundOfTheSweep(t *testing.T) {
 	t.Parallel()
-	b, log := newBench(t), &logged{}
+	b, log := newBench(t), &logtest.Log{}
 	for id := member.ID(1000); id < 1200; id++ {
 		b.store.AddMember(id, "one more")
 	}
@@ -97,7 +98,7 @@ func (f *failing) TopContacts(ctx context.Context, users []member.ID, limit int)
 func TestAnErrorOfAllIsTheTasks(t *testing.T) {
 	t.Parallel()
 	for _, failure := range []error{errors.New("no such table"), mysql.ErrUnavailable} {
-		b, log := newBench(t), &logged{}
+		b, log := newBench(t), &logtest.Log{}
 		b.Truth = &failing{Truth: b.store, err: failure}
 		_, args, err := swept(t, b.patrol(log, 8), tasks.NewCheckRange(tasks.RangeArgs{Began: time.Now()}))
 		if err == nil || args.Seen != 11 && args.Seen != 0 || strings.Contains(log.String(), "not compared") {
@@ -109,7 +110,7 @@ func TestAnErrorOfAllIsTheTasks(t *testing.T) {
 // The sets of a node that is away are left out, counted and logged; the rest are compared.
 func TestTheSweepPassesANodeThatIsAway(t *testing.T) {
 	t.Parallel()
-	b, log := newBench(t), &logged{}
+	b, log := newBench(t), &logtest.Log{}
 	b.upload(20, 300)
 	b.index.FailIf = func(_ string, user member.ID) (bool, error) {
 		if user%2 == 0 {
@@ -150,7 +151,7 @@ func TestPatrolsOfTwoProcesses(t *testing.T) {
 	counted := &countedRanges{Tasks: g.queue}
 	g.Tasks = counted
 	for i := range lostAt {
-		p := NewPatrol(PatrolOptions{Checker: g.Checker, Rate: 2000, Share: 1, Build: true, LostAt: lostAt[i].Load, Log: (&logged{}).logger()})
+		p := NewPatrol(PatrolOptions{Checker: g.Checker, Rate: 2000, Share: 1, Build: true, LostAt: lostAt[i].Load, Log: (&logtest.Log{}).Logger()})
 		p.tick, p.round = 10*time.Millisecond, time.Millisecond
 		g.work(t, p)
 		running(t, p.Run)
@@ -228,9 +229,9 @@ func (c *countedRanges) Enqueue(ctx context.Context, batch []queue.New) ([]uint6
 // A sampled read is checked with its answer.
 func TestASampledReadIsMended(t *testing.T) {
 	t.Parallel()
-	b, log := newBench(t), &logged{}
+	b, log := newBench(t), &logtest.Log{}
 	b.upload(20, 300)
-	p := NewPatrol(PatrolOptions{Checker: b.Checker, Share: 1, LostAt: func() int64 { return 0 }, Log: log.logger()})
+	p := NewPatrol(PatrolOptions{Checker: b.Checker, Share: 1, LostAt: func() int64 { return 0 }, Log: log.Logger()})
 	running(t, p.Run)
 	p.Note(viewer)
 	eventually(t, "a refill is enqueued", func() bool {

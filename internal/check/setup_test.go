@@ -1,9 +1,7 @@
 package check
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -133,25 +131,5 @@ func found(t testing.TB, r Report, want ...string) {
 		t.Errorf("found %q, want %q", got, want)
 	}
 }
-
-// logged is a log that can be read while it is written.
-type logged struct {
-	mu  sync.Mutex
-	out bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.String()
-}
-
-func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 var eventually = servertest.Eventually

@@ -70,15 +70,15 @@ type PairHandler work
 
 // Handle implements [queue.Handler].
 func (h PairHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
-	errs := make([]error, len(batch))
+	outcomes := make([]queue.Outcome, len(batch))
 	asked := make(map[member.ID][]member.ID)
 	for i, t := range batch {
 		args, err := ArgsOf[ContactArgs](t)
 		switch {
 		case err != nil:
-			errs[i] = err
+			outcomes[i].Err = err
 		case args.Contact == 0:
-			errs[i] = queue.Permanent(fmt.Errorf("%w: %s task %d: contact_id is missing", queue.ErrInvalid, t.Kind, t.ID))
+			outcomes[i].Err = queue.Permanent(fmt.Errorf("%w: %s task %d: contact_id is missing", queue.ErrInvalid, t.Kind, t.ID))
 		default:
 			asked[member.ID(t.Key)] = append(asked[member.ID(t.Key)], args.Contact)
 		}
@@ -92,9 +92,8 @@ func (h PairHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Out
 		return work(h).plan(ctx, updates, contactsOf, h.conclude, h.readsRefill)
 	}
 	failed := guarded(ctx, h.Index, h.ConflictPause, slices.Sorted(maps.Keys(asked)), plan)
-	outcomes := make([]queue.Outcome, len(batch))
 	for i, t := range batch {
-		outcomes[i].Err = cmp.Or(errs[i], failed[member.ID(t.Key)])
+		outcomes[i].Err = cmp.Or(outcomes[i].Err, failed[member.ID(t.Key)])
 	}
 	return outcomes
 }

@@ -81,8 +81,6 @@ func Handlers(ix Index, store Store, q Enqueuer, o HandlerOptions) map[string]qu
 // noHandler leaves tasks to other processes, as this process lacks what they need.
 type noHandler struct{ what string }
 
-const noHandlerPause = 5 * time.Second
-
 // orNone returns the handler, or a noHandler where it is nil.
 func orNone(h queue.Handler, what string) queue.Handler {
 	if h == nil {
@@ -95,7 +93,7 @@ func orNone(h queue.Handler, what string) queue.Handler {
 func (h noHandler) Handle(_ context.Context, batch []queue.Task) []queue.Outcome {
 	all := make([]queue.Outcome, len(batch))
 	for i := range all {
-		all[i].Err = queue.Later(noHandlerPause, fmt.Errorf("this process has no %s", h.what))
+		all[i].Err = queue.Later(5*time.Second, fmt.Errorf("this process has no %s", h.what))
 	}
 	return all
 }

@@ -95,6 +95,12 @@ const (
 	chainRate = 500 // members a second for each chain
 	maxRanges = 100 // that are listed
 	endShown  = 2 * time.Second
+
+	// Where a read takes slowRead or more, members wait, too. The chain then rests for restFactor times as long, up to
+	// maxRest.
+	slowRead   = 8 * time.Millisecond
+	restFactor = 20
+	maxRest    = 3 * time.Second
 )
 
 // NewRefillRanges returns the chains that build the sets of the members from first to last, at a rate in all.
@@ -232,10 +238,7 @@ func (h RefillRangeHandler) build(ctx context.Context, page []member.ID, existin
 // that MySQL gives up. It returns the errors of single members. An error of a server, or an error that all members
 // meet, is returned as err.
 func Apart(members []member.ID, do func([]member.ID) error) (failed map[member.ID]error, err error) {
-	if len(members) == 0 {
-		return nil, nil
-	}
-	if err = do(members); err == nil || len(members) == 1 || IsOfAll(err) {
+	if err = do(members); err == nil || len(members) <= 1 || IsOfAll(err) {
 		return nil, err
 	}
 	failed = make(map[member.ID]error)
@@ -262,14 +265,6 @@ func IsOfAll(err error) bool {
 	return IsAway(err) || slices.ContainsFunc([]error{mysql.ErrUnavailable, index.ErrSettings, context.Canceled, context.DeadlineExceeded},
 		func(of error) bool { return errors.Is(err, of) })
 }
-
-// Where a read takes slowRead or more, members wait, too. The chain then rests for restFactor times as long,
-// up to maxRest.
-const (
-	slowRead   = 8 * time.Millisecond
-	restFactor = 20
-	maxRest    = 3 * time.Second
-)
 
 // yield reads as a member does, and rests where that is slow. It keeps the worker, so that no chain goes on
 // instead.

@@ -1,12 +1,9 @@
 package tasks_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,6 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/testing/contactstest"
+	"github.com/activityd/activityd/internal/testing/logtest"
 	"github.com/activityd/activityd/internal/testing/metricstest"
 	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/internal/testing/servertest"
@@ -25,24 +23,6 @@ import (
 	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
 )
-
-// logged is a log that can be read while it is written.
-type logged struct {
-	mu  sync.Mutex
-	out bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.String()
-}
 
 // waits counts the errors of tasks that wait for Redis.
 type waits struct{ count atomic.Int64 }
@@ -73,13 +53,13 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	b.ladder(viewer, 5)
 	ix := index.New(client, index.Options{Settings: settings})
 	handlers := tasks.Handlers(ix, made.Store, q, tasks.HandlerOptions{})
-	log, before := &logged{}, metricstest.Gather(t)
+	log, before := &logtest.Log{}, metricstest.Gather(t)
 	needs := &waits{}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
 		ended <- queue.NewPool(q, handlers, queue.PoolOptions{
-			Log:     slog.New(slog.NewTextHandler(log, nil)),
+			Log:     log.Logger(),
 			Workers: tasks.DefaultWorkers(),
 			Away:    needs.Waits,
 		}).Run(ctx)
