@@ -151,7 +151,8 @@ func TestAStoppedTransactionHoldsUpNobody(t *testing.T) {
 	if !d.isLocked(t) {
 		t.Error("the others were done when the task was not locked any more")
 	}
-	must(t, d.first.kill()) // the server rolls back, as it does after the idle time
+	must(t, d.first.kill())
+	d.mysqlToFirst.Cut() // the server rolls back, as it does after the idle time
 	d.checkEnd(t)
 }
 
@@ -165,6 +166,7 @@ func (d *duel) stopInTransaction(t *testing.T) {
 		must(t, d.site.SetContact(t.Context(), follower, followed, site.Grant{}))
 		eventually(t, "the first worker has locked its task, or done it", func() bool { return d.isLocked(t) || d.count(t).Open() == 0 })
 		must(t, d.first.freeze())
+		d.mysqlToFirst.Delay(time.Hour) // what is not under way yet never arrives
 		stopped := time.Now()
 		// Its commit ends the lock. A claim could lock the tasks that are inserted later.
 		eventually(t, "the first worker's last words have arrived", func() bool { return time.Since(stopped) > 4*delay })
@@ -173,6 +175,7 @@ func (d *duel) stopInTransaction(t *testing.T) {
 		}
 		t.Log("the first worker was stopped too late")
 		d.mysqlToFirst.Delay(0)
+		d.mysqlToFirst.Cut()
 		must(t, d.first.thaw())
 		d.awaitIdle(t)
 		d.exec(t, "DELETE FROM task_events")

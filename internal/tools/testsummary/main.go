@@ -59,8 +59,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // goTest runs "go test -json" and passes its events to s. It fails if go test does.
 //
-// As many packages run at a time as there are processors, unless args say otherwise: with more
-// packages, tests wait longer, as their servers share the machine. The packages share a folder,
+// As many packages run at a time as there are processors, and twice as many tests of a package, unless args say
+// otherwise: most tests wait for servers. With more packages, tests wait longer, as their servers share the machine.
+// The packages share a folder,
 // in which the first server of MySQL leaves its new data for the next servers. They collect
 // garbage less often.
 func goTest(ctx context.Context, args []string, s *summary, stderr io.Writer) error {
@@ -69,8 +70,8 @@ func goTest(ctx context.Context, args []string, s *summary, stderr io.Writer) er
 		return err
 	}
 	defer os.RemoveAll(data)
-	packages := "-p=" + strconv.Itoa(runtime.NumCPU())
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", packages}, args...)...)
+	packages, tests := "-p="+strconv.Itoa(runtime.NumCPU()), "-parallel="+strconv.Itoa(2*runtime.NumCPU())
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", packages, tests}, args...)...)
 	cmd.Env = append(os.Environ(), "ACTIVITYD_TEST_DATA="+data, "GOGC="+cmp.Or(os.Getenv("GOGC"), "400"))
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Stderr = stderr
