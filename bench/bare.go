@@ -3,15 +3,21 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/queue"
 )
 
 // bareAnswer has the fields that a page shows.
@@ -61,41 +67,68 @@ func (b *bench) bareRead(ctx context.Context, viewer uint64, limit int) (a bareA
 	return a, rows.Err()
 }
 
-// serveBare serves [bench.bareRead] by net/http, and encodes the answer.
-func (b *bench) serveBare(ctx context.Context) (addr string, stop func(), err error) {
-	if b.bare, err = b.db.PrepareContext(ctx, contacts.LookStatement(contacts.Viewer{}, 0, 0, 0).Text); err != nil {
-		return "", nil, err
+// openBare opens the servers that the environment names, for a handler of net/http in a process of its own, as activityd is.
+func openBare(ctx context.Context) (*bench, error) {
+	options, err := redis.ParseURL(os.Getenv("ACTIVITYD_REDIS_URL"))
+	if err != nil {
+		return nil, err
+	}
+	options.ContextTimeoutEnabled = true
+	b := &bench{client: redis.NewClient(options)}
+	if b.db, err = queue.OpenDB(os.Getenv("ACTIVITYD_MYSQL_DSN")); err != nil {
+		return nil, err
+	}
+	return b, b.prepareBare(ctx)
+}
+
+func (b *bench) prepareBare(ctx context.Context) (err error) {
+	b.bare, err = b.db.PrepareContext(ctx, contacts.LookStatement(contacts.Viewer{}, 0, 0, 0).Text)
+	return err
+}
+
+// serveBare serves [bench.bareRead] by net/http until ctx ends, and logs its address as activityd does.
+func serveBare(ctx context.Context, log io.Writer) error {
+	b, err := openBare(ctx)
+	if err != nil {
+		return err
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", nil, err
+		return err
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		text, _ := strings.CutPrefix(r.URL.Path, "/v1/users/")
-		text, _, _ = strings.Cut(text, "/")
-		viewer, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		limit, err := strconv.Atoi(r.FormValue("limit"))
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		a, err := b.bareRead(r.Context(), viewer, limit)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		body, err := json.Marshal(a)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(body)
-	})}
-	go func() { _ = server.Serve(listener) }()
-	return listener.Addr().String(), func() { _ = server.Close() }, nil
+	fmt.Fprintf(log, "{\"msg\":\"listening\",\"address\":%q}\n", listener.Addr())
+	server := &http.Server{Handler: b}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// ServeHTTP implements [http.Handler].
+func (b *bench) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	text, _ := strings.CutPrefix(r.URL.Path, "/v1/users/")
+	text, _, _ = strings.Cut(text, "/")
+	viewer, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	limit, err := strconv.Atoi(r.FormValue("limit"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	a, err := b.bareRead(r.Context(), viewer, limit)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	body, err := json.Marshal(a)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(body)
 }

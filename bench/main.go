@@ -85,6 +85,9 @@ var parts = []struct {
 	{"overload", (*bench).benchOverload},
 }
 
+// bareCommand has this program serve the read by hand, as a contender.
+const bareCommand = "bare"
+
 // run measures the parts that the arguments name. Tables go to out, progress to log.
 func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	flags := flag.NewFlagSet("bench all|PART,...", flag.ContinueOnError)
@@ -94,6 +97,9 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	file := flags.String("json", "", "`file` that the figures are also written to")
 	mysqld := flags.String("mysqld", os.Getenv("ACTIVITYD_TEST_MYSQLD"), "MySQL or MariaDB `program` to start instead of the installed one")
 	redisServer := flags.String("redis-server", os.Getenv("ACTIVITYD_TEST_REDIS"), "Redis or Valkey `program`, likewise")
+	if slices.Equal(args, []string{bareCommand}) {
+		return serveBare(ctx, log)
+	}
 	names := ""
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		names, args = args[0], args[1:]

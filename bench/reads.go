@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
+	"os/exec"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -109,19 +111,26 @@ func (b *bench) manyReads(ctx context.Context, p *program) error {
 		return err
 	}
 	defer closeAll()
-	addr, stop, err := b.serveBare(ctx)
+	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	defer stop()
-	barely, closeBare, err := dials(ctx, addr, 16)
+	bareProgram, err := b.start(exec.Command(self, bareCommand))
+	if err != nil {
+		return err
+	}
+	defer bareProgram.Close() //nolint:errcheck // it holds nothing
+	barely, closeBare, err := dials(ctx, bareProgram.addr, 16)
 	if err != nil {
 		return err
 	}
 	defer closeBare()
+	if err := b.prepareBare(ctx); err != nil {
+		return err
+	}
 	n := 10 * b.size.reads
-	many := func(name string, read func(ctx context.Context, worker, reader int) error) contender {
-		return contender{name: name, run: func(ctx context.Context) (outcome, error) {
+	many := func(name string, p *program, read func(ctx context.Context, worker, reader int) error) contender {
+		return contender{name: name, prepare: func(context.Context) error { b.program = p; return nil }, run: func(ctx context.Context) (outcome, error) {
 			times := make([]float64, n)
 			return outcome{n, times}, parallel(ctx, len(conns), n, func(ctx context.Context, worker, i int) error {
 				began := time.Now()
@@ -148,15 +157,20 @@ func (b *bench) manyReads(ctx context.Context, p *program) error {
 			return err
 		}
 	}
-	const part, bare, handler = "Reads of all members in turn, 16 at a time", "by hand in a loop, without HTTP", "by hand in a net/http handler"
-	all, err := b.rounds(ctx, many(bare, func(ctx context.Context, _, reader int) error {
+	const part, bare, handler = "Reads of all members in turn, 16 at a time", "by hand in a loop, without HTTP", "by hand in a net/http handler, in a process of its own"
+	all, err := b.rounds(ctx, many(bare, p, func(ctx context.Context, _, reader int) error {
 		_, err := b.bareRead(ctx, uint64(firstMember+reader), shown)
 		return err
-	}), many(handler, ask(barely)), many(overHTTP, ask(conns)))
+	}), many(handler, bareProgram, ask(barely)), many(overHTTP, p, ask(conns)))
 	if err != nil {
 		return err
 	}
+	b.program = p
 	b.report.rates(part, "reads/s", all, map[string]bound{overHTTP: atLeast(0.7)}, bare, handler, overHTTP)
+	b.report.Figures = append(b.report.Figures, figure{
+		Part: part, Name: "the same", Unit: "reads/s", Value: spreadOf(all[overHTTP].rates),
+		Against: handler, Ratio: ratio(all[overHTTP].rates, all[handler].rates), Bound: atLeast(0.8),
+	})
 	b.report.times(part, all[overHTTP], overHTTP, nil)
 	return nil
 }

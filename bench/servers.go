@@ -33,7 +33,7 @@ type bench struct {
 	redis   *localserver.Redis
 	db      *sql.DB
 	client  *redis.Client
-	bare    *sql.Stmt // of bareRead, once it is served
+	bare    *sql.Stmt // of bareRead
 	dir     string
 	binary  string   // activityd
 	program *program // whose processor time is counted; nil: none
@@ -133,7 +133,7 @@ func (b *bench) command(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// program is "activityd serve", as a process of its own.
+// program is "activityd serve", or a contender, as a process of its own.
 type program struct {
 	cmd     *exec.Cmd
 	addr    string // of HTTP
@@ -141,8 +141,13 @@ type program struct {
 }
 
 // serve starts activityd with settings of the environment. The caller closes it.
-func (b *bench) serve(settings ...string) (p *program, err error) {
-	p = &program{cmd: exec.Command(b.binary, "serve", "--listen=127.0.0.1:0", "--metrics-listen=", "--log-format=json")}
+func (b *bench) serve(settings ...string) (*program, error) {
+	return b.start(exec.Command(b.binary, "serve", "--listen=127.0.0.1:0", "--metrics-listen=", "--log-format=json"), settings...)
+}
+
+// start starts a program that logs where it listens.
+func (b *bench) start(cmd *exec.Cmd, settings ...string) (p *program, err error) {
+	p = &program{cmd: cmd}
 	p.cmd.Env = append(b.environment(), settings...)
 	log, err := p.cmd.StderrPipe()
 	if err != nil {
@@ -155,7 +160,7 @@ func (b *bench) serve(settings ...string) (p *program, err error) {
 	for p.addr == "" {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("activityd ended before it listened: %s", last), p.cmd.Wait())
+			return nil, errors.Join(fmt.Errorf("%s ended before it listened: %s", cmd, last), p.cmd.Wait())
 		}
 		var entry struct {
 			Message string `json:"msg"`

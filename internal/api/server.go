@@ -102,7 +102,7 @@ type Config struct {
 	// Notifier tells claims that wait that a queue has tasks. Default: they look once a second.
 	Notifier *notify.Notifier
 
-	// Refuses reports whether Reader would refuse a read now; no token is verified for it then. Default: never.
+	// Refuses reports whether Reader would refuse a read now; the tokens of viewers are not verified then. Default: never.
 	Refuses func() bool
 
 	// Auth authorizes requests. Without it every request is allowed: the address must be
