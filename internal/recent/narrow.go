@@ -13,11 +13,13 @@ import (
 // broadcast members that the viewer calls contacts and that uploaded at s or later: they are above. The member is
 // the first of S; if a broadcast contact is above, the statement is sent once more, for the newest of them.
 func (rd *reading) narrow(ctx context.Context) (Reason, error) {
-	at := rd.set[0].Contact
-	look, err := rd.look(ctx, at)
+	at, s := rd.set[0].Contact, rd.set[0].Score
+	look, err := rd.store.Look(ctx, rd.viewer, at, rd.limit, s)
+	rd.broadcasts = look.Above
 	if err == nil && len(look.Above) > 0 && look.Above[0].ID != at {
 		at = look.Above[0].ID
-		look, err = rd.look(ctx, at)
+		look, err = rd.store.Look(ctx, rd.viewer, at, rd.limit, s)
+		rd.broadcasts = append(rd.broadcasts, look.Above...)
 	}
 	if err != nil {
 		return "", err
@@ -105,13 +107,6 @@ func (rd *reading) compare(ctx context.Context) (Reason, error) {
 	}
 	rd.prove(look.Album, ByLowest, bound)
 	return "", nil
-}
-
-// look asks for the photos of a member, and for the broadcast members about s.
-func (rd *reading) look(ctx context.Context, at member.ID) (contacts.Look, error) {
-	look, err := rd.store.Look(ctx, rd.viewer, at, rd.limit, rd.set[0].Score)
-	rd.broadcasts = append(rd.broadcasts, look.Above...)
-	return look, err
 }
 
 // prove takes the answer and its proof. A bound of 0 says that no contact is left out.

@@ -22,9 +22,10 @@ type Command struct {
 // be used they fail at once if that is known, and otherwise within [CallTimeout]. Some may be sent twice.
 func (ns *Nodes) Send(ctx context.Context, key string, commands ...redis.Cmder) (isLate bool) {
 	_, state := ns.Usable(ctx, key)
-	if takesCalls(state) {
+	isLate = state != nil && takesCalls(state)
+	if state == nil || isLate {
 		ns.send(ctx, commands)
-		return state != nil
+		return isLate
 	}
 	for _, cmd := range commands {
 		cmd.SetErr(state)
