@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -23,9 +22,14 @@ import (
 
 // gauge is a queue whose waiting tasks a test sets.
 type gauge struct {
-	mu    sync.Mutex
 	due   func(ctx context.Context) (map[string]time.Duration, error) // nil: nothing is due
-	waits func(ctx context.Context) (n int, err error)
+	waits atomic.Pointer[func(ctx context.Context) (n int, err error)]
+}
+
+func newGauge(waits func(ctx context.Context) (int, error)) *gauge {
+	g := &gauge{}
+	g.waits.Store(&waits)
+	return g
 }
 
 func (g *gauge) Due(ctx context.Context, _ ...string) (map[string]time.Duration, error) {
@@ -35,19 +39,9 @@ func (g *gauge) Due(ctx context.Context, _ ...string) (map[string]time.Duration,
 	return g.due(ctx)
 }
 
-func (g *gauge) CountWaiting(ctx context.Context, _ int) (int, error) {
-	g.mu.Lock()
-	count := g.waits
-	g.mu.Unlock()
-	return count(ctx)
-}
+func (g *gauge) CountWaiting(ctx context.Context, _ int) (int, error) { return (*g.waits.Load())(ctx) }
 
-// become changes the answer of the gauge.
-func (g *gauge) become(waits func(ctx context.Context) (int, error)) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.waits = waits
-}
+func (g *gauge) become(waits func(ctx context.Context) (int, error)) { g.waits.Store(&waits) }
 
 // counted is a count that succeeds.
 func counted(n int) func(context.Context) (int, error) {
@@ -112,7 +106,7 @@ func TestTheAnswerIsKeptWhileCountsFail(t *testing.T) {
 	t.Parallel()
 	for n, before := range map[int]bool{0: false, 10: true} {
 		synctest.Test(t, func(t *testing.T) {
-			g := &gauge{waits: counted(n)}
+			g := newGauge(counted(n))
 			b, log := watched(t, g, 10)
 			expect(t, b, before, "at first")
 			first := log.String()
@@ -149,9 +143,9 @@ func TestTheLimitHoldsWhileCountsFail(t *testing.T) {
 			t.Run(fmt.Sprint(name, room), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					g := &gauge{waits: away}
+					g := newGauge(away)
 					if room < 10 {
-						g.waits = counted(10 - room)
+						g.become(counted(10 - room))
 					}
 					l, _ := watched(t, g, 10)
 					g.become(away)
@@ -185,7 +179,7 @@ func TestTheLimitHoldsWhileCountsFail(t *testing.T) {
 func TestNoLimitIsNeverCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b, _ := watched(t, &gauge{waits: func(context.Context) (int, error) { t.Error("counted"); return 0, nil }}, 0)
+		b, _ := watched(t, newGauge(func(context.Context) (int, error) { t.Error("counted"); return 0, nil }), 0)
 		pass(time.Minute)
 		expect(t, b, false, "after a minute")
 	})
@@ -225,14 +219,12 @@ func TestDueIsForgotten(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				want := map[string]time.Duration{"default": time.Minute}
 				var down atomic.Bool
-				g := &gauge{
-					due: func(ctx context.Context) (map[string]time.Duration, error) {
-						if down.Load() {
-							return nil, away(ctx)
-						}
-						return want, nil
-					},
-					waits: func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
+				g := newGauge(func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
+				g.due = func(ctx context.Context) (map[string]time.Duration, error) {
+					if down.Load() {
+						return nil, away(ctx)
+					}
+					return want, nil
 				}
 				l, _ := watched(t, g, 10)
 				for range 100 {

@@ -262,12 +262,16 @@ func TestNoDefaultOfTheServerShowsWhatIsHidden(t *testing.T) {
 	}
 	defer func() { _ = admin.Close() }()
 	admin.SetMaxOpenConns(1) // the defaults count for later connections
-	// init_connect does not run for a user with all rights.
-	for _, text := range []string{"CREATE USER site@localhost", "GRANT ALL ON " + servertest.Database + ".* TO site@localhost"} {
-		if _, err := admin.ExecContext(t.Context(), text); err != nil {
-			t.Fatal(err)
+	do := func(statements ...string) {
+		t.Helper()
+		for _, text := range statements {
+			if _, err := admin.ExecContext(t.Context(), text); err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
 		}
 	}
+	// init_connect does not run for a user with all rights.
+	do("CREATE USER site@localhost", "GRANT ALL ON "+servertest.Database+".* TO site@localhost")
 	_, address, _ := strings.Cut(server.DSN(servertest.Database), "@")
 	for _, test := range []struct{ hostile, usual string }{
 		{"autocommit = 0", "autocommit = 1"},
@@ -276,13 +280,9 @@ func TestNoDefaultOfTheServerShowsWhatIsHidden(t *testing.T) {
 		{"TRANSACTION ISOLATION LEVEL READ UNCOMMITTED", "TRANSACTION ISOLATION LEVEL REPEATABLE READ"},
 		{"TRANSACTION ISOLATION LEVEL SERIALIZABLE", "TRANSACTION ISOLATION LEVEL REPEATABLE READ"},
 	} {
-		if _, err := admin.ExecContext(t.Context(), "SET GLOBAL "+test.hostile); err != nil {
-			t.Fatal(err)
-		}
+		do("SET GLOBAL " + test.hostile)
 		t.Run(test.hostile, func(t *testing.T) { checkHiding(t, "site@"+address) })
-		if _, err := admin.ExecContext(t.Context(), "SET GLOBAL "+test.usual); err != nil {
-			t.Fatal(err)
-		}
+		do("SET GLOBAL " + test.usual)
 	}
 }
 
