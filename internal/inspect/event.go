@@ -37,8 +37,7 @@ func (v *Events) Find(ctx context.Context, name string) (*push.StoredEvent, *que
 	match := queue.Filter{Kinds: []string{push.Notify}, Queues: []string{push.QueuePush, push.QueueUrgent}, States: unfinished}
 	id, err := strconv.ParseUint(strings.TrimPrefix(name, "task-"), 10, 64)
 	if err == nil {
-		found, err := v.Store.Events(ctx, []uint64{id})
-		if e := found[id]; e != nil || err != nil {
+		if e, err := v.byNumber(ctx, id); e != nil || err != nil {
 			return e, nil, err
 		}
 		match = queue.Filter{IDs: []uint64{id}}
@@ -58,13 +57,18 @@ func (v *Events) Find(ctx context.Context, name string) (*push.StoredEvent, *que
 			e, err := v.Store.EventByID(ctx, payload.ID) // it may be a repetition
 			return e, &r, err
 		case r.Kind != push.Notify && strings.HasPrefix(r.Queue, push.QueuePush) && payload.Event != 0:
-			found, err := v.Store.Events(ctx, []uint64{payload.Event})
-			if e := found[payload.Event]; e != nil || err != nil {
+			if e, err := v.byNumber(ctx, payload.Event); e != nil || err != nil {
 				return e, nil, err
 			}
 		}
 	}
 	return nil, nil, fmt.Errorf("%w %s of push: events are kept for a day after they expire, and their tasks until they are done", ErrNoEvent, OneLine(name))
+}
+
+// byNumber returns the event with a number, which is that of its notify task; nil if it is not stored.
+func (v *Events) byNumber(ctx context.Context, number uint64) (*push.StoredEvent, error) {
+	found, err := v.Store.Events(ctx, []uint64{number})
+	return found[number], err
 }
 
 // Facts returns all that is known about an event, with how its deliveries ended, as names and values.
@@ -96,8 +100,13 @@ func (v *Events) Facts(ctx context.Context, e *push.StoredEvent, now time.Time) 
 		{"expires", Moment(e.Expires, now)},
 		{"deliveries", cmp.Or(strings.Join(ends, ", "), "none has ended yet, or there is none")},
 	}
-	tasks, err := v.tasks(ctx, e)
-	for _, r := range tasks {
+	// The tasks that still find recipients, if there is one.
+	own, err := v.Queue.List(ctx, queue.Filter{IDs: []uint64{e.Number}, Kinds: []string{push.Notify}, States: unfinished}, 1)
+	if err != nil {
+		return nil, err
+	}
+	pages, err := v.Queue.List(ctx, queue.Filter{Kinds: []string{push.Target}, Key: e.Number, States: unfinished}, Batch)
+	for _, r := range append(own, pages...) {
 		facts = append(facts, [2]string{"under way", strings.TrimSuffix(fmt.Sprintf("task %d is %s: %s", r.ID, r.State, OneLine(r.LastError)), ": ")})
 	}
 	return facts, err
@@ -105,16 +114,6 @@ func (v *Events) Facts(ctx context.Context, e *push.StoredEvent, now time.Time) 
 
 // maxCounted bounds how many receipts are counted.
 const maxCounted = 1_000_000
-
-// tasks returns the tasks that still find recipients, if there is one.
-func (v *Events) tasks(ctx context.Context, e *push.StoredEvent) ([]queue.Record, error) {
-	own, err := v.Queue.List(ctx, queue.Filter{IDs: []uint64{e.Number}, Kinds: []string{push.Notify}, States: unfinished}, 1)
-	if err != nil {
-		return nil, err
-	}
-	pages, err := v.Queue.List(ctx, queue.Filter{Kinds: []string{push.Target}, Key: e.Number, States: unfinished}, Batch)
-	return append(own, pages...), err
-}
 
 // Fates yields the fate of an event for each device, of all members or of only: first the devices with a receipt,
 // then the devices that a task still has to send it to. Of the latter the state is the task's, the reason its last error, and the
