@@ -172,7 +172,21 @@ func (c *checker) table(ctx context.Context, want wantedTable, have *present) er
 	case have.row["transactions"] != "YES" || want.owned && have.row["engine"] != "InnoDB":
 		c.add(true, want.name, alter+"ENGINE=InnoDB;", "is kept by %s, which has no transactions with locks of rows: a change and its task cannot commit together", have.row["engine"])
 	}
-	fit := true
+	fit := c.columns(want, have)
+	if !want.owned && fit { // a statement about columns that are missing can only fail
+		return c.plans(ctx, want.name, have.isView())
+	}
+	for _, key := range want.keys {
+		if want.owned && !slices.Contains(have.keys, key) {
+			c.add(true, want.name, alter+"ADD "+key+"; after it was dropped, if there is another one of its name", "has no %s", key)
+		}
+	}
+	return nil
+}
+
+// columns compares the columns of a table or view, and reports whether all serve.
+func (c *checker) columns(want wantedTable, have *present) (fit bool) {
+	fit = true
 	for _, w := range want.columns {
 		h := have.columns[w.name]
 		what, verb := "there is no column "+w.name, "ADD"
@@ -184,21 +198,13 @@ func (c *checker) table(ctx context.Context, want wantedTable, have *present) er
 			what, verb = "column "+w.name+" "+lack, "MODIFY"
 		}
 		fit = false
-		do := fmt.Sprintf("%s%s COLUMN %s;", alter, verb, w.definition)
+		do := fmt.Sprintf("ALTER TABLE %s %s COLUMN %s;", want.name, verb, w.definition)
 		if have.isView() {
 			do = fmt.Sprintf("have the view yield %s as %s: docs/setup.md has expressions for it", w.name, w.kind)
 		}
 		c.add(true, want.name, do, "%s", what)
 	}
-	if !want.owned && fit { // a statement about columns that are missing can only fail
-		return c.plans(ctx, want.name, have.isView())
-	}
-	for _, key := range want.keys {
-		if want.owned && !slices.Contains(have.keys, key) {
-			c.add(true, want.name, alter+"ADD "+key+"; after it was dropped, if there is another one of its name", "has no %s", key)
-		}
-	}
-	return nil
+	return fit
 }
 
 // explain begins a statement in place of SELECT. With skip scans an index would be possible that does not begin with
