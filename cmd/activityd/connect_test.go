@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/testing/logtest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
@@ -43,7 +44,7 @@ func refusedAtTheStart(t *testing.T, isRefused func(error) bool, args ...string)
 	t.Helper()
 	for try := 0; try < 3 && !isRefused(err); try++ {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // else it would wait for ever
-		var out, errs *safeLog
+		var out, errs *logtest.Log
 		out, errs, err = fed(ctx, nil, args...)
 		cancel()
 		said = out.String() + errs.String()

@@ -7,7 +7,6 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/internal/testing/site"
 )
 
@@ -55,13 +54,5 @@ func TestExplainPrintsWhy(t *testing.T) {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
-	}
-}
-
-func TestExplainWithoutMySQL(t *testing.T) {
-	t.Parallel()
-	code, out, errs := command(t, nil, "explain", "1", "--mysql-dsn=u:p@tcp(127.0.0.1:1)/x", "--redis-url="+servertest.Redis(t).URL())
-	if code != 1 || out != "" || !strings.Contains(errs, "database unavailable") || !strings.Contains(errs, "start MySQL, or correct --mysql-dsn (ACTIVITYD_MYSQL_DSN)") {
-		t.Errorf("exit code %d: %s%s", code, out, errs)
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/activityd/activityd/internal/push/platforms"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/strictjson"
+	"github.com/activityd/activityd/internal/testing/logtest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
@@ -192,7 +193,7 @@ func TestAFourthPlatform(t *testing.T) {
 		must(t, os.Rename(key+".new", key))
 	}
 	write("first\n")
-	log := &safeLog{}
+	log := &logtest.Log{}
 	r := startWithGateway(t, log, "ACTIVITYD_PLAINGATEWAY_KEY="+key, "ACTIVITYD_PLAINGATEWAY_AGENT=photos", "ACTIVITYD_PLAINGATEWAY_HOSTS=127.0.0.1")
 	r.makeSite(t, 1)
 	const devices = "/v1/users/1/devices"

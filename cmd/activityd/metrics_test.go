@@ -2,7 +2,6 @@ package main
 
 import (
 	"io"
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -77,20 +76,6 @@ func TestTheConsoleAsksForAToken(t *testing.T) {
 		}
 		if status, _ := page(t, operators+"/metrics"); status != http.StatusOK {
 			t.Errorf("%s: the metrics: status %d", role, status)
-		}
-	}
-}
-
-func TestATakenPortForMetricsIsAnErrorAtTheStart(t *testing.T) {
-	t.Parallel()
-	mysqlDSN, redisURL := servertest.MySQLDSN(t), servertest.Redis(t).URL()
-	url := spawnServe(t, mysqlDSN, redisURL).metrics
-	for _, role := range []string{"--role=all", "--role=workers"} {
-		c := configFor(t, mysqlDSN, redisURL, role, "--metrics-listen="+strings.TrimPrefix(url, "http://"))
-		s, err := openService(c, slog.New(slog.DiscardHandler))
-		must(t, err)
-		if err := s.serve(t.Context()); err == nil || !strings.Contains(err.Error(), "--metrics-listen (ACTIVITYD_METRICS_LISTEN)") {
-			t.Errorf("%s: %v", role, err)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/testing/miniredistest"
-	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/internal/wake"
 )
 
@@ -30,11 +29,4 @@ func TestRetryWakesWorkersIfARedisIsNamed(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Error("nothing was published within 20 s")
 	}
-}
-
-// A Redis that is away is no error: the workers' poll finds the task.
-func TestEnqueueDoesWithoutRedis(t *testing.T) {
-	t.Parallel()
-	dsn := servertest.MySQLDSN(t)
-	succeed(t, "enqueue", "--mysql-dsn", dsn, "--redis-url", "redis://127.0.0.1:1", "upload", "7")
 }

@@ -71,12 +71,6 @@ func TestOnceRefuses(t *testing.T) {
 	if _, err := os.Stat(file); err == nil {
 		t.Error("the command was run")
 	}
-	if _, out, errs := command(t, nil, "once", "show", redis); out != "" || errs != "no name has a state\n" {
-		t.Errorf("left %q, %q", out, errs)
-	}
-	if code, _, errs := command(t, []string{"ACTIVITYD_MYSQL_CONNECTIONS=many"}, "once", redis, "x", "--", "touch", file); code != exitOK || errs != "" {
-		t.Errorf("exit code %d: %s", code, errs)
-	}
 }
 
 // The command finds no secret of activityd, unless it is asked for.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,37 +11,19 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/activityd/activityd/internal/testing/logtest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
-
-// safeLog is an output that is read while it is written.
-type safeLog struct {
-	mu  sync.Mutex
-	out bytes.Buffer
-}
-
-func (l *safeLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.Write(p)
-}
-
-func (l *safeLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.String()
-}
 
 // process is activityd in a process of its own.
 type process struct {
 	cmd          *exec.Cmd
-	out, log     safeLog // its standard output and error
-	url, metrics string  // of serve
+	out, log     logtest.Log // its standard output and error
+	url, metrics string      // of serve
 }
 
 // spawn starts a command as a process, with further variables.

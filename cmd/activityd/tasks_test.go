@@ -195,33 +195,6 @@ func TestTasksAreChangedByTheirState(t *testing.T) {
 
 func TestWrongTasksFlagsAreRefused(t *testing.T) {
 	t.Parallel()
-	for line, want := range map[string]string{
-		"list":                                   "--mysql-dsn (ACTIVITYD_MYSQL_DSN)",
-		"list --state=deed " + dsn:               `--state: is "deed": want one of [waiting scheduled running dead]`,
-		"list --member=0 " + dsn:                 "--member: not a member id",
-		"list --limit=-1 " + dsn:                 "--limit: is -1",
-		"list x " + dsn:                          `"x" is no task id`,
-		"list 0 " + dsn:                          `"0" is no task id`,
-		"list 18446744073709551616 " + dsn:       `"18446744073709551616" is no task id`,
-		"list 5 --state=dead " + dsn:             "--state: want either ids or a filter",
-		"list --type= " + dsn:                    "--type: is empty",
-		"retry " + dsn:                           "retry which tasks? Name them by id, --type, --queue, --member, --dedupe-key or --error, or say --all",
-		"retry --state=dead " + dsn:              "retry which tasks?",
-		"retry --all --state=waiting " + dsn:     `--state: is "waiting": want one of [dead scheduled]`,
-		"retry --all --yes " + dsn:               "unknown flag: --yes",
-		"retry --type=upload --member= " + dsn:   "--member: is empty",
-		"discard --all --state=running " + dsn:   `--state: is "running": want one of [dead waiting scheduled]`,
-		"discard --yes " + dsn:                   "discard which tasks?",
-		"discard --type=upload " + dsn:           "repeat with --yes",
-		"pause " + dsn:                           "accepts 1 arg(s), received 0",
-		"discard --yes --all --queue= " + dsn:    "--queue: is empty",
-		"discard five --mysql-dsn=s3cret@tcp(h)": `"five" is no task id`,
-	} {
-		code, out, errs := command(t, nil, append([]string{"tasks"}, strings.Fields(line)...)...)
-		if code != 1 || !strings.Contains(errs, want) || strings.Contains(out+errs, "s3cret") {
-			t.Errorf("tasks %s: exit code %d, %q, want %q", line, code, errs, want)
-		}
-	}
 	// A variable for an earlier command must not decide about later commands.
 	environ := []string{"ACTIVITYD_ALL=true", "ACTIVITYD_TYPE=upload", "ACTIVITYD_STATE=nonsense", "ACTIVITYD_YES=true"}
 	if code, _, errs := command(t, environ, "tasks", "discard", "--yes", dsn); code != 1 || !strings.Contains(errs, "discard which tasks?") {
@@ -253,18 +226,12 @@ func TestPauseAndResumeAQueue(t *testing.T) {
 	if out, _ := o.succeed(t, "stats"); !strings.HasSuffix(strings.Split(out, "\n")[1], "paused") {
 		t.Errorf("stats:\n%s", out)
 	}
-	if code, _, errs := o.tasks(t, "pause", strings.Repeat("q", 33)); code != 1 || !strings.Contains(errs, "queue") {
-		t.Errorf("a name that is too long: exit code %d, %q", code, errs)
-	}
 }
 
 func TestStatsCountWhatThereIs(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
 	if out, _ := o.succeed(t, "stats"); out != "there are no tasks, and no queue is paused\n" {
-		t.Errorf("without tasks: %q", out)
-	}
-	if out, _ := o.succeed(t, "stats --json"); !strings.Contains(out, `"queues":[],"more_queues":false`) {
 		t.Errorf("without tasks: %q", out)
 	}
 	o.makeEveryState(t)

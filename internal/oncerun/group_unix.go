@@ -69,11 +69,6 @@ func (p *childGroup) signal(s os.Signal) {
 	}
 }
 
-// terminate sends the whole group SIGTERM.
-func (p *childGroup) terminate() { p.signal(syscall.SIGTERM) }
-
-func (p *childGroup) kill() { p.signal(syscall.SIGKILL) }
-
 // isEmpty reports whether all processes of the group have ended. Call it after the command has
 // exited. The kernel does not reuse the number of a group while a member lives.
 func (p *childGroup) isEmpty() bool {

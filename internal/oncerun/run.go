@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/activityd/activityd/notify"
@@ -303,7 +304,7 @@ func (r *Run) endGroup(ctx context.Context, p *childGroup, exited bool) (err err
 	for killed := (time.Time{}); !exited || !p.isEmpty(); {
 		switch now := time.Now(); {
 		case killed.IsZero() && !now.Before(killAt):
-			p.kill()
+			p.signal(syscall.SIGKILL)
 			killed = now
 		case exited && !killed.IsZero() && now.Sub(killed) > maxKill:
 			return err
@@ -328,7 +329,7 @@ func (r *Run) terminate(p *childGroup) (patience time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if time.Since(p.terminated) > r.stopGrace {
-		p.terminate()
+		p.signal(syscall.SIGTERM)
 	}
 	if r.stopped != nil {
 		return r.stopGrace

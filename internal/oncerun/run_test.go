@@ -140,13 +140,10 @@ func TestOnceBusy(t *testing.T) {
 	f := newFixture()
 	_, err := f.store.Apply(t.Context(), "digest", once.Operation{Action: once.Acquire, Owner: "other", Terms: once.Terms{Lease: time.Hour, Keep: time.Hour, Attempts: 3}})
 	must(t, err)
-	f.options.Key.NoWait = true
-	if became, out := f.run(t, "echo x"); became != busy || out != "" {
-		t.Errorf("%s, %q", became, out)
-	}
-	f.options.Key.NoWait, f.options.Key.Wait = false, time.Millisecond
-	if became, out := f.run(t, "echo x"); became != busy || out != "" {
-		t.Errorf("%s, %q", became, out)
+	for _, f.options.Key = range []once.Key{{Name: "digest", NoWait: true, Lease: time.Minute}, {Name: "digest", Wait: time.Millisecond, Lease: time.Minute}} {
+		if became, out := f.run(t, "echo x"); became != busy || out != "" {
+			t.Errorf("%s, %q", became, out)
+		}
 	}
 	f.options.Key.Wait = 0
 	r, _ := f.newRun(t, "echo x")
@@ -234,21 +231,14 @@ func TestOncePassesSignalsOn(t *testing.T) {
 		r, file := f.newRun(t, strings.Replace(strings.Replace(script, "%; exit ", "end; "+end, 1), "%", "child ends", 1))
 		became := make(chan string)
 		go func() { became <- f.do(r) }()
-		says := func(text string) {
-			t.Helper()
-			eventually(t, text, func() bool {
-				out, err := os.ReadFile(file.Name())
-				return err == nil && strings.Contains(string(out), text+"\n")
-			})
-		}
-		says("ready")
-		says("child")
+		says(t, file, "ready")
+		says(t, file, "child")
 		for sig, text := range map[syscall.Signal]string{syscall.SIGUSR1: "1", syscall.SIGUSR2: "2", syscall.SIGHUP: "hup"} {
 			r.pass(sig)
-			says(text)
+			says(t, file, text)
 		}
 		r.pass(syscall.SIGTERM)
-		says("child ends")
+		says(t, file, "child ends")
 		if got := <-became; got != want.became {
 			t.Errorf("%s: %s", end, got)
 		}
@@ -269,13 +259,14 @@ func says(t *testing.T, file *os.File, line string) {
 	})
 }
 
-// awaitExit waits until the command itself has exited: it is a child of this process.
-func awaitExit(t *testing.T, r *Run) {
-	t.Helper()
+// groupOf returns the group of the command, while it runs; 0: none runs.
+func groupOf(r *Run) int {
 	r.mu.Lock()
-	pid := r.child.group
-	r.mu.Unlock()
-	eventually(t, "the command has exited", func() bool { return isGone(pid) })
+	defer r.mu.Unlock()
+	if r.child == nil {
+		return 0
+	}
+	return r.child.group
 }
 
 // An attempt is over when the whole group of its command is. A command that a signal ended, or that
@@ -310,9 +301,7 @@ func TestOnceEndsWhatIsLeftOfTheGroup(t *testing.T) {
 			became := make(chan string, 1)
 			go func() { became <- f.do(r) }()
 			says(t, file, "works")
-			r.mu.Lock()
-			group := r.child.group
-			r.mu.Unlock()
+			group := groupOf(r)
 			if c.signal != nil {
 				r.pass(c.signal)
 			} else {
@@ -320,7 +309,7 @@ func TestOnceEndsWhatIsLeftOfTheGroup(t *testing.T) {
 			}
 			says(t, file, "worker ends")
 			if !ignores {
-				awaitExit(t, r)
+				eventually(t, "the command has exited", func() bool { return isGone(group) })
 				reply, err := f.store.Get(t.Context(), "digest")
 				must(t, err)
 				if reply.State.Phase != once.Held || len(became) > 0 {
@@ -400,57 +389,39 @@ func TestOnceKillsAtATime(t *testing.T) {
 	}
 }
 
-// A command that ignores SIGTERM is killed with all its processes, before the lease can have run
-// out.
+// A command that ignores SIGTERM is killed with all its processes, before the lease can have run out. A command that ends
+// well because it is told to has not done its work.
 func TestOnceEndsTheGroupOfALostLease(t *testing.T) {
 	t.Parallel()
-	f := newFixture()
-	r, file, away := f.newRunWithAway(t, `trap 'echo term' TERM; (trap '' TERM; sleep 1000 & echo $!; wait; sleep 1000) & echo $!; while :; do sleep 0.01; done`)
-	became := make(chan string)
-	go func() { became <- f.do(r) }()
-	var pids []string
-	eventually(t, "it runs", func() bool {
-		out, err := os.ReadFile(file.Name())
-		pids = strings.Fields(string(out))
-		return err == nil && len(pids) == 2
-	})
-	r.mu.Lock()
-	group := r.child.group
-	r.mu.Unlock()
-	away.away.Store(true)
-	eventually(t, "it is told", func() bool {
-		out, err := os.ReadFile(file.Name())
-		return err == nil && strings.Contains(string(out), "term\n")
-	})
-	eventually(t, "the group is gone", func() bool { return syscall.Kill(-group, 0) == syscall.ESRCH })
-	away.away.Store(false)
-	if got := <-became; got != ended {
-		t.Error(got)
-	}
-}
-
-// A command that ends well because it is told to has not done its work.
-func TestOnceSuccessAfterALostLease(t *testing.T) {
-	t.Parallel()
-	f := newFixture()
-	r, file, away := f.newRunWithAway(t, "trap 'exit 0' TERM; echo runs; while :; do sleep 0.01; done")
-	became := make(chan error)
-	go func() {
-		_, err := r.Do(f.store, &notify.Notifier{})
-		became <- err
-	}()
-	says(t, file, "runs")
-	away.away.Store(true)
-	eventually(t, "it has ended", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.child == nil })
-	away.away.Store(false)
-	if err := <-became; outcome(false, err) != ended || !strings.Contains(err.Error(), "attempt 1 of 3: it was ended, with exit status 0") {
-		t.Error(err)
-	}
-	if reply, err := f.store.Get(t.Context(), "digest"); err != nil || reply.State.Phase == once.Done {
-		t.Errorf("%+v, %v", reply.State, err)
-	}
-	if said := f.errs.String(); !strings.HasPrefix(said, "activityd: extend digest: ") || strings.Count(said, "extend") != 1 {
-		t.Errorf("said %q", said)
+	for script, want := range map[string]string{
+		`trap 'echo term' TERM; (trap '' TERM; sleep 1000 & wait; sleep 1000) & echo runs; while :; do sleep 0.01; done`: "signal: killed",
+		"trap 'echo term; exit 0' TERM; echo runs; while :; do sleep 0.01; done":                                         errEnded.Error(),
+	} {
+		f := newFixture()
+		away := &awayStore{Store: f.store}
+		f.store, f.options.Key.Lease = away, 10*time.Second
+		r, file := f.newRun(t, script)
+		r.Key.Margin = r.Key.Lease / 2 // TERM comes so long before the end of the lease, and KILL a quarter of it
+		became := make(chan error)
+		go func() {
+			_, err := r.Do(f.store, &notify.Notifier{})
+			became <- err
+		}()
+		says(t, file, "runs")
+		group := groupOf(r)
+		away.away.Store(true)
+		says(t, file, "term")
+		eventually(t, "the group is gone", func() bool { return syscall.Kill(-group, 0) == syscall.ESRCH && groupOf(r) == 0 })
+		away.away.Store(false)
+		if err := <-became; outcome(false, err) != ended || !strings.Contains(err.Error(), "attempt 1 of 3: "+want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+		if reply, err := f.store.Get(t.Context(), "digest"); err != nil || reply.State.Phase == once.Done {
+			t.Errorf("%+v, %v", reply.State, err)
+		}
+		if said := f.errs.String(); !strings.HasPrefix(said, "activityd: extend digest: ") || strings.Count(said, "extend") != 1 {
+			t.Errorf("said %q", said)
+		}
 	}
 }
 
@@ -465,22 +436,10 @@ func TestOnceMessagesDoNotBlock(t *testing.T) {
 	r.Errs = writerFunc(func(p []byte) (int, error) { <-blocked; return len(p), nil })
 	became := make(chan string)
 	go func() { became <- f.do(r) }()
-	eventually(t, "it runs", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.child != nil })
-	said := make(chan struct{})
-	go func() {
-		defer close(said)
-		for n := range 2 * maxMessages {
-			r.sayError("digest", fmt.Errorf("%w: number %d", once.ErrUnavailable, n))
-		}
-	}()
-	eventually(t, "all is said", func() bool {
-		select {
-		case <-said:
-			return true
-		default:
-			return false
-		}
-	})
+	eventually(t, "it runs", func() bool { return groupOf(r) != 0 })
+	for n := range 2 * maxMessages { // the test would hang
+		r.sayError("digest", fmt.Errorf("%w: number %d", once.ErrUnavailable, n))
+	}
 	r.pass(syscall.SIGTERM)
 	if got := <-became; got != exitOf(syscall.SIGTERM) {
 		t.Error(got)
@@ -490,18 +449,6 @@ func TestOnceMessagesDoNotBlock(t *testing.T) {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
-
-// newRunWithAway is newRun with a store that may be away. The lease is lost soon then: TERM
-// comes half of it after the last extension, and KILL three eighths of it later.
-func (f *fixture) newRunWithAway(t *testing.T, script string) (*Run, *os.File, *awayStore) {
-	t.Helper()
-	away := &awayStore{Store: f.store}
-	f.store = away
-	f.options.Key.Lease = 10 * time.Second
-	r, out := f.newRun(t, script)
-	r.Key.Margin = r.Key.Lease / 2
-	return r, out, away
-}
 
 // awayStore is a store that may be away.
 type awayStore struct {

@@ -1,7 +1,6 @@
 package oncerun
 
 import (
-	"os"
 	"os/exec"
 	"syscall"
 	"testing"
@@ -9,22 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-func newWatchdog() *watchdog {
-	return &watchdog{args: []string{"activityd", watchdogWord}, name: "digest"}
-}
-
-// The search for the children of this process finds only processes that it started.
-func TestTheGroupOfAChild(t *testing.T) {
-	t.Parallel()
-	work := exec.CommandContext(t.Context(), "sleep", "1000")
-	work.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	must(t, work.Start())
-	t.Cleanup(func() { _ = work.Wait() }) // its end has killed it
-	if got := groupOfChild(os.Getppid()); got == work.Process.Pid {
-		t.Errorf("it is no child of the parent of this process, and was found")
-	}
-}
 
 // The name of a command may look like the fields behind it.
 func TestParseStat(t *testing.T) {
@@ -48,7 +31,7 @@ func TestWatchdogReadsAllOrdersFirst(t *testing.T) {
 	work.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	must(t, work.Start())
 	t.Cleanup(func() { _ = work.Wait() }) // it was killed
-	dog := newWatchdog()
+	dog := &watchdog{args: []string{"activityd", watchdogWord}, name: "digest"}
 	must(t, dog.start())
 	t.Cleanup(dog.end)
 	unread := func() (n int) {
@@ -73,19 +56,5 @@ func TestWatchdogReadsAllOrdersFirst(t *testing.T) {
 		t.Error("it went by the first order, and there was another one")
 	}
 	must(t, dog.orders.Close())
-	eventually(t, "it is killed", func() bool { return hasEnded(work.Process.Pid) })
-}
-
-// A watchdog whose start failed starts with the next order, and has that order at once.
-func TestWatchdogIsStartedLater(t *testing.T) {
-	t.Parallel()
-	work := exec.CommandContext(t.Context(), "sleep", "1000")
-	work.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	must(t, work.Start())
-	t.Cleanup(func() { _ = work.Wait() }) // it was killed
-	dog := newWatchdog()
-	t.Cleanup(dog.end)
-	dog.extend(1) // long ago
-	dog.guard(work.Process.Pid)
 	eventually(t, "it is killed", func() bool { return hasEnded(work.Process.Pid) })
 }
