@@ -33,10 +33,17 @@ func (q *Queue) Enqueue(ctx context.Context, batch []New) (ids []uint64, err err
 	if err != nil || len(batch) == 0 {
 		return nil, err
 	}
-	err = mysql.Transact(ctx, q.db, fmt.Sprintf("enqueue %d tasks", len(batch)), func(tx *sql.Tx) (err error) {
-		ids, err = enqueue(ctx, tx, q.options.Kinds, batch, false)
-		return err
-	})
+	work := fmt.Sprintf("enqueue %d tasks", len(batch))
+	if len(batch) == 1 && batch[0].DedupeKey == "" { // its INSERT alone is a transaction
+		statement, args := insertion(batch)
+		ids = make([]uint64, 1)
+		ids[0], err = mysql.Exec(ctx, q.db, work, statement, args...)
+	} else {
+		err = mysql.Transact(ctx, q.db, work, func(tx *sql.Tx) (err error) {
+			ids, err = enqueue(ctx, tx, q.options.Kinds, batch, false)
+			return err
+		})
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -240,17 +247,8 @@ func (e *enqueuing) insert(ctx context.Context, list []New) error {
 	if len(list) == 0 {
 		return nil
 	}
-	args := make([]any, 0, 12*len(list))
-	for _, n := range list {
-		state := Waiting
-		if n.Delay > 0 {
-			state = Scheduled
-		}
-		args = append(args, n.Queue, n.Kind, n.Key, string(n.Payload), state, n.Priority, n.MaxAttempts, n.Backoff.Milliseconds(), n.Delay > 0, n.Delay.Milliseconds(),
-			never(n.Life), sql.NullString{String: n.DedupeKey, Valid: n.DedupeKey != ""})
-	}
-	res, err := e.tx.ExecContext(ctx, "INSERT INTO tasks (queue, type, subject, args, state, priority, max_attempts, backoff, run_at, expires_at, dedupe_key) VALUES "+
-		marks("(?,?,?,?,?,?,?,?,IF(?,"+now+"+?,0),"+now+"+?,?)", len(list)), args...)
+	statement, args := insertion(list)
+	res, err := e.tx.ExecContext(ctx, statement, args...)
 	if err != nil || e.blind {
 		return err
 	}
@@ -267,6 +265,21 @@ func (e *enqueuing) insert(ctx context.Context, list []New) error {
 		return key, err
 	}, "SELECT dedupe_key, id, type FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+")", keys...)
 	return err
+}
+
+// insertion returns the INSERT of tasks.
+func insertion(list []New) (statement string, args []any) {
+	args = make([]any, 0, 12*len(list))
+	for _, n := range list {
+		state := Waiting
+		if n.Delay > 0 {
+			state = Scheduled
+		}
+		args = append(args, n.Queue, n.Kind, n.Key, string(n.Payload), state, n.Priority, n.MaxAttempts, n.Backoff.Milliseconds(), n.Delay > 0, n.Delay.Milliseconds(),
+			never(n.Life), sql.NullString{String: n.DedupeKey, Valid: n.DedupeKey != ""})
+	}
+	return "INSERT INTO tasks (queue, type, subject, args, state, priority, max_attempts, backoff, run_at, expires_at, dedupe_key) VALUES " +
+		marks("(?,?,?,?,?,?,?,?,IF(?,"+now+"+?,0),"+now+"+?,?)", len(list)), args
 }
 
 // marks returns n times a list of placeholders: "(?,?),(?,?)".
