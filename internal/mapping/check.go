@@ -102,6 +102,9 @@ func (c *checker) fit(ctx context.Context) error {
 		return nil
 	case c.Copy() != nil && is[0]["contacts"] == "VIEW": // of an earlier description: the triggers would write to the table that they are on
 		c.add(true, c.Copy().line, "DROP VIEW "+c.Own("contacts")+";", "%s.contacts is a view, where a table of copies is to be, as contacts are in several sections", c.Database)
+	case c.Copy() == nil && is[0]["contacts"] == "BASE TABLE": // without their triggers the copies would stay as they are
+		c.add(true, c.Contacts[0].line, "drop it if it is activityd's, as of an earlier description; if it is the site's, let database be another one",
+			"%s.contacts is a table, where a view is to be", c.Database)
 	}
 	tables := make(map[table]map[string]row) // the columns by their names in lower case
 	for _, s := range c.all() {

@@ -99,7 +99,13 @@ func TestWhatDoesNotFitTheTables(t *testing.T) {
 	if err := fits(s.description); err == nil || !strings.Contains(err.Error(), ".contacts is a view, where a table of copies is to be") {
 		t.Errorf("what an earlier description left: %v", err)
 	}
-	run(t, g.db, "DROP VIEW contacts")
+	run(t, g.db, "DROP VIEW contacts", "CREATE TABLE contacts (id INT)")
+	first := strings.Index(s.description, "[contacts]")
+	second := first + 1 + strings.Index(s.description[first+1:], "[contacts]")
+	if err := fits(s.description[:first] + s.description[second:]); err == nil || !strings.Contains(err.Error(), ".contacts is a table, where a view is to be") {
+		t.Errorf("what a description with more sections left: %v", err)
+	}
+	run(t, g.db, "DROP TABLE contacts")
 	err := g.mapping.Apply(t.Context(), g.db)
 	if err == nil || strings.Count(err.Error(), "has no column") != 3 {
 		t.Fatalf("without the columns: %v", err)
