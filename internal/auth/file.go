@@ -91,9 +91,10 @@ func readFile(path string) ([]byte, error) {
 	return bytes.TrimPrefix(text, []byte("\ufeff")), err // an editor of Windows writes a byte order mark
 }
 
-// changeFile writes a file in its place, so that mode, owner and a link stay, or makes it for this user alone. It
-// writes the old content again if the disk is full.
-func changeFile(path string, change func(before []byte) ([]byte, error)) error {
+// changeFile writes a file in its place, so that mode, owner and a link stay, or makes it for this user alone. The
+// text is on the disk at the end; if the disk is full, the old content is written again. No write begins with an empty
+// file, which a reload would take for no entries.
+func changeFile(path string, change func(before []byte) ([]byte, error)) (err error) {
 	before, err := readFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -102,8 +103,17 @@ func changeFile(path string, change func(before []byte) ([]byte, error)) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		return errors.Join(err, os.WriteFile(path, before, 0o600))
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	write := func(text []byte) error {
+		_, err := f.WriteAt(text, 0)
+		return errors.Join(err, f.Truncate(int64(len(text))), f.Sync())
+	}
+	if err := write(text); err != nil {
+		return errors.Join(err, write(before))
 	}
 	return nil
 }

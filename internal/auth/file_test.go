@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/big"
 	"os"
@@ -179,6 +180,26 @@ func TestAppendToken(t *testing.T) {
 		if is, err := os.Stat(path); err != nil || is.Mode() != mode {
 			t.Errorf("%q: mode %v, %v", test.before, is.Mode(), err)
 		}
+	}
+	if err := auth.AppendToken(t.TempDir()+"/none/tokens", a); !errors.Is(err, os.ErrNotExist) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("without a folder: %v, want one error", err)
+	}
+}
+
+// While a token is added, a reader meets the tokens of before at any time.
+func TestAFileIsNeverEmptyWhileATokenIsAdded(t *testing.T) {
+	t.Parallel()
+	first, _ := issue(t, "first", auth.Read, auth.Limit{})
+	path, done := newFile(t, lines(first)), make(chan error, 1)
+	for i := range 50 {
+		token, _ := issue(t, fmt.Sprintf("t%d", i), auth.Read, auth.Limit{})
+		go func() { done <- auth.AppendToken(path, token) }()
+		for len(done) == 0 {
+			if text, err := os.ReadFile(path); err != nil || !strings.HasPrefix(string(text), lines(first)) {
+				t.Fatalf("read %q, %v", text, err)
+			}
+		}
+		must(t, <-done)
 	}
 }
 
