@@ -14,7 +14,8 @@ import (
 	"github.com/activityd/activityd/internal/clientcert"
 )
 
-// The pool's defaults. A lifetime lets a proxy or a failover move connections.
+// The pool's defaults. A lifetime lets a proxy or a failover move connections. Connections of one burst expire
+// together: the next burst opens as many as the first did.
 const (
 	defaultMaxOpen = 32
 	lifetime       = time.Minute

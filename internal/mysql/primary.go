@@ -177,7 +177,7 @@ func (c *conn) ResetSession(ctx context.Context) error {
 	}
 	c.servers.mu.Lock()
 	defer c.servers.mu.Unlock()
-	if errors.Is(err, errShared) {
+	if errors.Is(err, errShared) && is.server == c.session.server { // elsewhere a new session is no wonder
 		c.servers.shared, c.servers.until = err, asked.Add(sharedFor)
 	}
 	// The pool may have gone over while the server did not answer.

@@ -75,6 +75,7 @@ func TestThePoolFollowsTheAddress(t *testing.T) {
 	s.checkOneServer(t)
 	s.checkOpenTransaction(t)
 	s.checkAsked(t)
+	s.checkMoved(t)
 }
 
 // checkPlanned: the old primary becomes read-only, and its connections stay open. Prepared reads and transactions go
@@ -228,6 +229,28 @@ func (s *two) checkAsked(t *testing.T) {
 	}
 	checkUsers(t, s.b, 0)
 	checkUsers(t, s.a, 1)
+}
+
+// checkMoved: a proxy moves an open connection to another server, and its session is new there. The connection is given
+// up, and new connections are opened at once.
+func (s *two) checkMoved(t *testing.T) {
+	t.Helper()
+	db := openWith(t, s.dsn, "")
+	conns := hold(t, db, 1)
+	if _, err := conns[0].ExecContext(t.Context(), "SET max_sort_length = 64"); err != nil {
+		t.Fatal(err)
+	}
+	s.a.Do(t, "SET GLOBAL server_id = 3") // a server is enough to look like another
+	if err := mysql.AskAgain(conns[0]); err != nil {
+		t.Fatal(err)
+	}
+	closeAll(t, conns)
+	if id, err := serverOf(t.Context(), db); err != nil || id != 3 {
+		t.Errorf("server %d, %v, want 3", id, err)
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 func checkUsers(t *testing.T, server *servertest.Replicated, want int) {
