@@ -109,7 +109,7 @@ func (p *process) signal(t *testing.T, s syscall.Signal) {
 func TestSIGTERMDrains(t *testing.T) {
 	t.Parallel()
 	p := spawnServe(t, servertest.MySQLDSN(t), servertest.Redis(t).URL(), "ACTIVITYD_DRAIN=3s")
-	if status, body := page(t, p.url+"/readyz"); status != http.StatusOK {
+	if status, body := page(t, p.url+"/readyz"); status != http.StatusOK || !strings.HasPrefix(body, `{"status":"ok"`) {
 		t.Errorf("the first /readyz: %d %s", status, body)
 	}
 	p.signal(t, syscall.SIGTERM)

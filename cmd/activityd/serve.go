@@ -125,6 +125,10 @@ func (s *service) listen(ctx context.Context) error {
 		return s.notReady
 	}
 	_ = s.health.MySQL.Ask(ctx) // so that the first /readyz knows
+	began := time.Now()
+	if status := s.index.Status(ctx); ctx.Err() == nil { // otherwise it says nothing about the server
+		s.health.Redis.Report(ctx, began, status)
+	}
 	if s.config.role != roleWorkers {
 		err := s.api.Listen(ctx, s.config.listen)
 		if err == nil {
