@@ -200,9 +200,18 @@ func (b *backend) handlerOptions() tasks.HandlerOptions {
 	}
 }
 
-// work waits until MySQL can be used, and works on tasks if that is the role.
+// work waits until MySQL can be used, and works on tasks if that is the role. The log says why it goes on waiting, also
+// where MySQL answers the questions of [health.Database].
 func (s *service) work(ctx context.Context) error {
-	err := s.health.Await(ctx, s.checkServers, isRefusal)
+	check := func(ctx context.Context) error {
+		began := time.Now()
+		err := s.checkServers(ctx)
+		if err != nil && !isRefusal(err) && ctx.Err() == nil {
+			s.health.MySQL.Report(ctx, began, err)
+		}
+		return err
+	}
+	err := s.health.Await(ctx, check, isRefusal)
 	if err != nil || ctx.Err() != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/testing/localserver"
+	"github.com/activityd/activityd/internal/testing/logtest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/internal/testing/site"
 	"github.com/activityd/activityd/queue"
@@ -259,6 +260,25 @@ func TestServeWithoutRedis(t *testing.T) {
 	must(t, redisServer.Restart(t.Context()))
 	eventually(t, "the task is done", func() bool { return r.read(t, 1).Source == "index" })
 	r.awaitReady(t, `"status":"ok"`)
+}
+
+// A statement of the site's may hold a table that the check of the schema reads, while MySQL answers all else.
+func TestTheLogSaysWhyServeStillWaits(t *testing.T) {
+	t.Parallel()
+	mysqlDSN := servertest.MySQLDSN(t)
+	holder, err := queueOf(t, mysqlDSN).Conn(t.Context())
+	must(t, err)
+	defer func() { _ = holder.Close() }()
+	_, err = holder.ExecContext(t.Context(), "LOCK TABLES photos WRITE")
+	must(t, err)
+	var log logtest.Log
+	startLogged(t, configFor(t, mysqlDSN+"&lock_wait_timeout=1", servertest.Redis(t).URL()), log.Logger())
+	eventually(t, "the log says why", func() bool {
+		return strings.Contains(log.String(), `msg="call failed while the server answers others" server=MySQL error="check the schema: `)
+	})
+	_, err = holder.ExecContext(t.Context(), "UNLOCK TABLES")
+	must(t, err)
+	eventually(t, "it works", func() bool { return strings.Contains(log.String(), "msg=ready") })
 }
 
 // Two sites on one Redis: every command of the second refuses, and says why.
