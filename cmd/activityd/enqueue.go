@@ -192,7 +192,7 @@ func readLines(ctx context.Context, in io.Reader, to chan<- line) {
 			return false
 		}
 	}
-	for lines.Scan() {
+	for lines.Scan() && lines.Err() == nil { // a line that a failed read cut off comes with the error
 		l := line{blank: true}
 		if text := bytes.TrimSpace(bytes.TrimPrefix(lines.Bytes(), []byte("\ufeff"))); len(text) > 0 {
 			l.blank = false

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/testing/logtest"
@@ -171,6 +172,17 @@ func TestEnqueueManyIsInterrupted(t *testing.T) {
 	interrupt()
 	err = <-ended
 	if enqueued, from := leftOff(t, err); !errors.Is(err, errSignalled) || enqueued != 2500 || from != 2501 {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A line that is cut off by the failure is not blamed.
+func TestEnqueueManySaysWhenTheInputFails(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("the disk is gone")
+	in := io.MultiReader(strings.NewReader(ndjson(1, 7)+`{"type":"up`), iotest.ErrReader(broken))
+	_, _, err := fed(t.Context(), in, "enqueue", "-", "--mysql-dsn="+servertest.MySQLDSN(t))
+	if enqueued, from := leftOff(t, err); from != enqueued+1 || !strings.HasPrefix(err.Error(), "line 8: read the input: ") || !errors.Is(err, broken) {
 		t.Errorf("error %v", err)
 	}
 }
