@@ -61,6 +61,14 @@ func parseRange(args []string) (r memberRange, err error) {
 	return r, nil
 }
 
+// String returns the range as [parseRange] reads it.
+func (r memberRange) String() string {
+	if r.last == allMembers.last {
+		return r.first.String() + "-"
+	}
+	return r.first.String() + "-" + r.last.String()
+}
+
 // checkNone returns an error for a range without members. A site may have none yet.
 func (r memberRange) checkNone() error {
 	if r == allMembers {

@@ -102,6 +102,9 @@ func TestParseRange(t *testing.T) {
 		if got != want || (err == nil) != (want != memberRange{}) {
 			t.Errorf("%q: %v, %v, want %v", args, got, err, want)
 		}
+		if again, _ := parseRange([]string{got.String()}); err == nil && again != got {
+			t.Errorf("%q: is read as %v from %q", args, again, got.String())
+		}
 	}
 }
 

@@ -152,7 +152,7 @@ func (v *verification) members(ctx context.Context, b *backend, members memberRa
 			err = v.check(ctx, v.checker.CheckAnswers, &v.sum.Answers, some)
 		}
 		if err != nil && seen > 0 {
-			err = fmt.Errorf("%w\nall members up to %s are done; go on with %s-", err, args.After, args.After+1)
+			err = fmt.Errorf("%w\nall members up to %s are done; go on with %s", err, args.After, memberRange{args.After + 1, args.To})
 		}
 		if err != nil {
 			return err
