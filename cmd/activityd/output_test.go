@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -82,6 +83,27 @@ func TestWhatStrangersStoredIsPrintedEscaped(t *testing.T) {
 	must(t, json.Unmarshal([]byte(out), &task))
 	if diff := cmp.Diff([]string{hostile, hostile, hostile, hostile}, []string{task.Type, task.Queue, task.Args["x"], task.LastError}); diff != "" {
 		t.Errorf("the JSON has another value:\n%s", diff)
+	}
+}
+
+// The log is escaped in every form.
+func TestTheLogIsPrintedEscaped(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"text", "json"} {
+		var out bytes.Buffer
+		newLogger(&config{logConfig: logConfig{format}}, escaper{&out}).Info("look", "name", hostile, hostile, 1, "error", errors.New(hostile))
+		wantNothingHidden(t, format, out.String())
+		if strings.Count(out.String(), `\u202e`) != 3 {
+			t.Errorf("%s: %s", format, out.String())
+		}
+		if format == "text" {
+			continue
+		}
+		var line map[string]any
+		must(t, json.Unmarshal(out.Bytes(), &line))
+		if line["name"] != hostile || line["error"] != hostile || line[hostile] != 1.0 {
+			t.Errorf("the JSON has other values: %+q", line)
+		}
 	}
 }
 
