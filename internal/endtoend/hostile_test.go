@@ -2,12 +2,17 @@ package endtoend_test
 
 import (
 	"database/sql"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/internal/testing/servertest"
+	"github.com/activityd/activityd/queue"
 )
 
 // TestAServerWithUnusualDefaults sets all defaults of session variables against activityd. On this server,
@@ -29,10 +34,9 @@ func TestAServerWithUnusualDefaults(t *testing.T) {
 	}
 
 	g.checkPrivacy(t)
-	for _, table := range []string{"photos", "contacts", "blocks", "users", "tasks", "held_keys"} {
-		g.exec(t, "DELETE FROM "+table)
-	}
-	g.flush(t)
+	g.clear(t)
+	g.checkTimers(t)
+	g.clear(t)
 	g.checkTriggers(t)
 }
 
@@ -56,6 +60,35 @@ func (g *ground) checkPrivacy(t *testing.T) {
 		must(t, tx.Rollback())
 	}
 	stop()
+	g.awaitIdle(t)
+	worker.stop()
+}
+
+// checkTimers enqueues a task that runs later, a task that expires, and a task twice.
+func (g *ground) checkTimers(t *testing.T) {
+	t.Helper()
+	later, expired := tasks.NewRefill(901), tasks.NewRefill(902)
+	later.Delay, expired.Life = time.Second, time.Millisecond
+	ids, err := g.queue.Enqueue(t.Context(), []queue.New{later, expired, tasks.NewUpload(903)})
+	must(t, err)
+	again, err := g.queue.Enqueue(t.Context(), []queue.New{tasks.NewUpload(903)})
+	must(t, err)
+	if len(ids) != 3 || !slices.Equal(again, ids[2:]) {
+		t.Errorf("enqueued as %d, and again as %d", ids, again)
+	}
+	first, replayed, err := g.queue.EnqueueOnce(t.Context(), "key", []queue.New{tasks.NewRefill(904)})
+	must(t, err)
+	second, replayedThen, err := g.queue.EnqueueOnce(t.Context(), "key", []queue.New{tasks.NewRefill(904)})
+	must(t, err)
+	if !slices.Equal(first, second) || replayed || !replayedThen {
+		t.Errorf("with a key: %d and %d, the second a replay: %v", first, second, replayedThen)
+	}
+	list, err := g.queue.List(t.Context(), queue.Filter{}, 100)
+	must(t, err)
+	if want := (queuetest.Counts{Waiting: 3, Scheduled: 1}); len(list) != 4 || g.count(t) != want {
+		t.Errorf("%d tasks are listed, and counted are %+v, want %+v", len(list), g.count(t), want)
+	}
+	worker := g.started(t, "worker")
 	g.awaitIdle(t)
 	worker.stop()
 }
@@ -97,4 +130,13 @@ func execAll(t *testing.T, conn *sql.Conn, statements ...string) {
 			t.Fatalf("%s: %v", statement, err)
 		}
 	}
+}
+
+// clear removes all that the checks before left.
+func (g *ground) clear(t *testing.T) {
+	t.Helper()
+	for _, table := range []string{"photos", "contacts", "blocks", "users", "tasks", "held_keys"} {
+		g.exec(t, "DELETE FROM "+table)
+	}
+	g.flush(t)
 }
