@@ -200,6 +200,7 @@ func (e *enqueuing) dedupe(ctx context.Context, list []New) (absent []New, err e
 		return nil, err
 	}
 	var strange []holder
+	same := make(map[terms][]holder)
 	for _, r := range holders {
 		// To the server a key with blanks at its end is the same.
 		n, asked := e.byKey[r.dedupeKey]
@@ -208,13 +209,13 @@ func (e *enqueuing) dedupe(ctx context.Context, list []New) (absent []New, err e
 			continue
 		}
 		e.idOf[r.dedupeKey] = r.ID
-		if r.later || r.Priority > n.Priority { // its time may come sooner, never later
-			_, err := e.tx.ExecContext(ctx, update+"state = IF(? AND state = 'scheduled', 'waiting', state), priority = LEAST(priority, ?),"+
-				" run_at = LEAST(run_at, "+now+" + ?), expires_at = GREATEST(expires_at, "+now+" + ?) WHERE id = ?",
-				n.Delay == 0, n.Priority, n.Delay.Milliseconds(), never(n.Life), r.ID)
-			if err != nil {
-				return nil, err
-			}
+		if is := (terms{n.Priority, n.Delay, n.Life}); r.later || r.Priority > n.Priority {
+			same[is] = append(same[is], r)
+		}
+	}
+	for is, some := range same {
+		if err := e.hurry(ctx, is, some); err != nil {
+			return nil, err
 		}
 	}
 	if len(strange) > 0 {
@@ -233,6 +234,22 @@ func (e *enqueuing) forget(list []New) []any {
 		delete(e.idOf, n.DedupeKey)
 	}
 	return keys
+}
+
+// terms are when a task is to run.
+type terms struct {
+	priority    int
+	delay, life time.Duration
+}
+
+// hurry lets rows stand for tasks of the same terms: their time may come sooner, never later.
+func (e *enqueuing) hurry(ctx context.Context, to terms, rows []holder) error {
+	delay, life := to.delay.Milliseconds(), never(to.life)
+	_, err := e.tx.ExecContext(ctx, update+"state = IF(? = 0 AND state = 'scheduled', 'waiting', state), priority = LEAST(priority, ?),"+
+		" run_at = LEAST(run_at, "+now+" + ?), expires_at = GREATEST(expires_at, "+now+" + ?) WHERE id IN "+idList(rows)+
+		" AND (priority > ? OR run_at > "+now+" + ? OR COALESCE(expires_at < "+now+" + ?, expires_at IS NOT NULL))",
+		delay, to.priority, delay, life, to.priority, delay, life)
+	return err
 }
 
 // never is a life in milliseconds, or NULL for none; a sum with NULL is NULL.

@@ -116,6 +116,23 @@ func TestALeaseOfTheFutureIsOver(t *testing.T) {
 	}
 }
 
+// A transaction that holds the oldest scheduled tasks keeps no later task from its turn.
+func TestLockedTasksHoldUpNoOther(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	exec(t, db, "INSERT INTO tasks (type, state, run_at) WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 1000)"+
+		" SELECT 'upload', 'scheduled', i FROM n")
+	tx := begin(t, db)
+	if _, err := tx.ExecContext(t.Context(), "SELECT id FROM tasks WHERE state = 'scheduled' FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, db, "INSERT INTO tasks (type, subject, state, run_at) VALUES ('upload', 7, 'scheduled', 2000)")
+	sweep(t, q)
+	if list := claim(t, q, 2); len(list) != 1 || list[0].Key != 7 {
+		t.Errorf("claimed %+v, want the task that is not locked", list)
+	}
+}
+
 // A row that the server refuses to have changed is buried, or passed over, and does not stop the queue.
 func TestARowThatIsRefusedStopsNoOther(t *testing.T) {
 	t.Parallel()
@@ -214,6 +231,19 @@ func TestPlansAndRows(t *testing.T) {
 			_, err := q.Enqueue(t.Context(), []queue.New{tasks.NewRefill(1), tasks.NewRefill(2)})
 			return err
 		}},
+		{"dedupe of many", 3000, func() error {
+			many := make([]queue.New, 300)
+			for i := range many {
+				many[i] = tasks.NewRefill(id(i + 1))
+				many[i].Delay = time.Hour
+			}
+			enqueue(t, q, many...)
+			for i := range many {
+				many[i].Delay = time.Minute
+			}
+			enqueue(t, q, many...)
+			return nil
+		}},
 		{"due", 8000, func() error { _, err := q.Due(t.Context(), tasks.Upload); return err }},
 		{"cancel", 20, func() error { _, err := q.Cancel(t.Context(), queue.Filter{Key: 1001}); return err }},
 	} {
@@ -233,6 +263,9 @@ func TestPlansAndRows(t *testing.T) {
 			}
 		}
 		t.Logf("%s reads %d rows in %d statements", step.name, read, len(statements))
+		if len(statements) > 50 {
+			t.Errorf("%s takes %d statements, want them for many tasks at once", step.name, len(statements))
+		}
 		if read > step.most {
 			t.Errorf("%s reads %d rows, want %d at most", step.name, read, step.most)
 		}
