@@ -36,6 +36,7 @@ const (
 
 	byTime    = "SELECT id FROM tasks FORCE INDEX (timers) WHERE "
 	dueIDs    = byTime + isDue + " ORDER BY run_at LIMIT ?"
+	lockDue   = "SELECT id, queue FROM tasks FORCE INDEX (timers) WHERE " + isDue + " ORDER BY run_at LIMIT ? FOR UPDATE SKIP LOCKED"
 	endedIDs  = byTime + "state = 'running' AND run_at <= " + now + " ORDER BY run_at LIMIT ?"
 	recentIDs = byTime + "state = 'running' AND run_at BETWEEN " + now + " - 6000 AND " + now + " ORDER BY run_at LIMIT ?"
 	// A lease that began in the future is over: the clock of the database was set back. Its lease ends last.
@@ -78,7 +79,7 @@ func (q *Queue) Sweep(ctx context.Context) (s Swept, err error) {
 		more, forgetErr := q.forgetKeys(ctx)
 		err, s.More = errors.Join(err, forgetErr), s.More || more
 	}
-	if s.More = s.More && err == nil; whole && !s.More {
+	if s.More = s.More && err == nil; whole && !s.More && !errors.Is(err, ErrUnavailable) {
 		q.sweeps.whole = time.Now().Add(wholeSweep)
 	}
 	q.cameBack(free)
@@ -90,6 +91,9 @@ func (q *Queue) sweep(ctx context.Context, l look, free map[string]bool) (n int,
 	ids, err := mysql.Select(ctx, q.db, mysql.Column[rowID], l.ids, sweepSize)
 	if err != nil || len(ids) == 0 {
 		return 0, mysql.Translate(ctx, l.what, err)
+	}
+	if l.statement == letWait { // it passes over locked tasks, however many are the first
+		return q.changeQueried(ctx, l.what, free, letWait, lockDue, sweepSize)
 	}
 	return q.changeQueried(ctx, l.what, free, l.statement, "SELECT id, queue FROM tasks FORCE INDEX (PRIMARY) WHERE "+l.is+" AND id IN "+idList(ids)+
 		" ORDER BY id FOR UPDATE SKIP LOCKED")
