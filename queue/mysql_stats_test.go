@@ -12,6 +12,25 @@ import (
 	"github.com/activityd/activityd/queue"
 )
 
+// Rows may name any number of queues: a few are counted beside those of the kinds, and those that are paused.
+func TestOfManyQueuesSomeAreCounted(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	exec(t, db, "INSERT INTO tasks (type, queue) WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 40)"+
+		" SELECT 'strange', CONCAT('a', i) FROM n UNION ALL SELECT 'strange', 'paused'")
+	if _, err := q.Pause(t.Context(), "paused"); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, q, tasks.NewUpload(1), tasks.NewRefill(1))
+	s, err := q.Stats(t.Context())
+	if err != nil || !s.More || len(s.Queues) != 35 || len(s.Tasks) != 35 {
+		t.Errorf("%+v, %v, want 35 queues and more", s, err)
+	}
+	if due, err := q.Due(t.Context()); err != nil || len(due) != 34 {
+		t.Errorf("due %v, %v, want 34 queues", due, err)
+	}
+}
+
 // How long the oldest task is due counts from when it was enqueued, in whichever
 // state it is by now; a delay that its producer wanted does not count.
 func TestHowLongTasksAreDue(t *testing.T) {

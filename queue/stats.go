@@ -15,7 +15,7 @@ import (
 type Stats struct {
 	Tasks  []TaskStats // by queue, kind and state, sorted; none with a Count of 0
 	Queues []Summary   // the queues that have tasks or are paused, by name
-	More   bool        // rows name more queues than are counted
+	More   bool        // rows name more queues without a kind than are counted
 }
 
 const (
@@ -23,8 +23,10 @@ const (
 	StatsLimit = 100_000
 	// dueLimit bounds the rows that [Queue.Due] reads of each queue and state.
 	dueLimit = 1000
-	// maxPlaces bounds the states of queues that are counted: rows may name any queue.
+	// maxPlaces bounds the states of queues that are found, and maxOther the queues that are counted without a kind: rows may name
+	// any queue.
 	maxPlaces = 1000
+	maxOther  = 32
 )
 
 // TaskStats counts the tasks of a queue, kind and state.
@@ -66,23 +68,32 @@ type counted struct {
 	capped   bool          // the state of the queue has more tasks
 }
 
-// counts counts the first tasks of some states of each queue by kind, up to a limit. It calls queues as the kinds do. more: it left out
-// queues of which there are too many.
-func (q *Queue) counts(ctx context.Context, limit int, states ...string) (all []counted, more bool, err error) {
+// counts counts the first tasks of some states of each queue by kind, up to a limit. It calls queues as a list has them, and leaves out
+// further queues if there are too many (more).
+func (q *Queue) counts(ctx context.Context, known []string, limit int, states ...string) (all []counted, more bool, err error) {
 	places, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (p [2]string, err error) {
 		err = rows.Scan(&p[0], &p[1])
 		return p, err
 	}, placesOf, maxPlaces)
+	more = len(places) == maxPlaces
+	others := make(map[string]bool)
 	for _, p := range places {
 		if err != nil || !slices.Contains(states, p[0]) {
 			continue
+		}
+		if spelled(known, p[1], "") == "" {
+			if len(others) == maxOther && !others[p[1]] {
+				more = true
+				continue
+			}
+			others[p[1]] = true
 		}
 		var list []counted
 		total := 0
 		list, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (c counted, err error) {
 			var oldest, since, clock uint64
 			err = rows.Scan(&c.Kind, &c.Count, &oldest, &since, &clock)
-			c.Queue, c.State, c.Oldest = spelled(q.options.Kinds.Queues(), p[1], p[1]), shown(p[0]), timeOf(oldest)
+			c.Queue, c.State, c.Oldest = spelled(known, p[1], p[1]), shown(p[0]), timeOf(oldest)
 			c.age, c.due = timeOf(clock).Sub(timeOf(oldest)), max(0, timeOf(clock).Sub(timeOf(since)))
 			total += c.Count
 			return c, err
@@ -92,7 +103,7 @@ func (q *Queue) counts(ctx context.Context, limit int, states ...string) (all []
 		}
 		all = append(all, list...)
 	}
-	return all, len(places) == maxPlaces, err
+	return all, more, err
 }
 
 // spelled returns a name as a list has it, or otherwise: to the table, "a" and "A" are the same.
@@ -116,10 +127,11 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 		}
 		return &s.Queues[i]
 	}
+	known := slices.Concat(q.options.Kinds.Queues(), paused)
 	for _, name := range paused {
-		of(spelled(q.options.Kinds.Queues(), name, name)).Paused = true
+		of(spelled(known, name, name)).Paused = true
 	}
-	all, more, err := q.counts(ctx, StatsLimit, string(Waiting), behind, string(Scheduled), string(Running), string(Dead))
+	all, more, err := q.counts(ctx, known, StatsLimit, string(Waiting), behind, string(Scheduled), string(Running), string(Dead))
 	for _, c := range all {
 		is := of(c.Queue)
 		is.Capped, c.Queue = is.Capped || c.capped, is.Queue
@@ -155,13 +167,14 @@ func (q *Queue) Due(ctx context.Context, kinds ...string) (map[string]time.Durat
 		kind, _ := q.options.Kinds.of(name)
 		due[kind.Queue] = 0
 	}
-	all, _, err := q.counts(ctx, dueLimit, string(Waiting), behind, string(Running))
+	known := q.options.Kinds.Queues()
+	all, _, err := q.counts(ctx, known, dueLimit, string(Waiting), behind, string(Running))
 	if err == nil {
 		var timers []counted
 		timers, err = mysql.Select(ctx, q.db, func(rows *sql.Rows) (c counted, err error) {
 			var since, clock uint64
 			err = rows.Scan(&c.Queue, &c.Kind, &since, &clock)
-			c.Queue, c.due = spelled(q.options.Kinds.Queues(), c.Queue, c.Queue), max(0, timeOf(clock).Sub(timeOf(since)))
+			c.Queue, c.due = spelled(known, c.Queue, c.Queue), max(0, timeOf(clock).Sub(timeOf(since)))
 			return c, err
 		}, dueTimers, maxBackoff.Milliseconds(), dueLimit)
 		all = append(all, timers...)
