@@ -154,7 +154,8 @@ func (q *Queue) List(ctx context.Context, match Filter, limit int) ([]Record, er
 const SearchLimit = 10_000
 
 // Search returns up to limit tasks that match, the newest first, and is fast on tables of any size: unless the filter names ids, a key
-// or a dedupe key, it looks at the [SearchLimit] latest tasks of each state alone. partial: there are more.
+// or a dedupe key, it looks at the [SearchLimit] latest tasks of each state alone, and at the next of those that wait in a queue.
+// partial: there are more.
 func (q *Queue) Search(ctx context.Context, match Filter, limit int) (list []Record, partial bool, err error) {
 	states := match.States
 	if len(states) == 0 {
@@ -163,9 +164,15 @@ func (q *Queue) Search(ctx context.Context, match Filter, limit int) (list []Rec
 	var latest, more []string
 	var places []any
 	for _, state := range inTable(states) {
-		latest = append(latest, "(SELECT id FROM tasks FORCE INDEX (timers) WHERE state = ? ORDER BY run_at DESC LIMIT ?)")
-		more = append(more, "EXISTS (SELECT id FROM tasks FORCE INDEX (timers) WHERE state = ? LIMIT 1 OFFSET ?)")
-		places = append(places, state, SearchLimit)
+		where, order := "tasks FORCE INDEX (timers) WHERE state = ?", "run_at DESC"
+		places = append(places, state)
+		if s, _ := state.(string); shown(s) == Waiting && len(match.Queues) == 1 {
+			where, order = "tasks FORCE INDEX (claim) WHERE state = ? AND queue = ?", "priority, id"
+			places = append(places, match.Queues[0])
+		}
+		latest = append(latest, "(SELECT id FROM "+where+" ORDER BY "+order+" LIMIT ?)")
+		more = append(more, "EXISTS (SELECT id FROM "+where+" LIMIT 1 OFFSET ?)")
+		places = append(places, SearchLimit)
 	}
 	text, args := match.from("(" + strings.Join(latest, " UNION ALL ") + ") AS latest STRAIGHT_JOIN tasks FORCE INDEX (PRIMARY) USING (id)")
 	if !match.names() {

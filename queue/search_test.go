@@ -42,3 +42,18 @@ func TestSearch(t *testing.T) {
 		}
 	}
 }
+
+// Tasks that wait in a queue are found behind any number of tasks in another queue.
+func TestAFullQueueHidesNoOther(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	ids := enqueue(t, q, queue.New{Kind: "mail", Queue: "few"})
+	exec(t, db, "INSERT INTO tasks (type, queue) WITH RECURSIVE n AS (SELECT 0 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 100)"+
+		" SELECT 'mail', 'many' FROM n a JOIN n b")
+	for name, want := range map[string]int{"few": 1, "many": 20} {
+		list, partial, err := q.Search(t.Context(), queue.Filter{Queues: []string{name}, States: []queue.State{queue.Waiting}}, 20)
+		if err != nil || len(list) != want || partial != (name == "many") || name == "few" && list[0].ID != ids[0] {
+			t.Errorf("%s: %d tasks, partial %v, %v", name, len(list), partial, err)
+		}
+	}
+}
