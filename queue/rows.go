@@ -30,7 +30,6 @@ const (
 	deleteTasks = "DELETE tasks FROM tasks FORCE INDEX (PRIMARY) WHERE type IS NOT NULL AND id IN "
 	endTasks    = update + "state = ?, run_at = " + now + " + ?, lease = '', lost = 0, attempts = attempts - IF(?, 1, 0), last_error = ? WHERE id IN "
 	buryTasks   = bury + "? WHERE id IN "
-	buryLong    = bury + "'more bytes of args: at most 32768 are read' WHERE id IN "
 	bury        = update + "state = 'dead', run_at = " + now + ", lease = '', dedupe_key = NULL, last_error = "
 	letWait     = update + "state = 'waiting' WHERE id IN "
 	putBehind   = update + "state = 'behind' WHERE id IN "
@@ -43,6 +42,8 @@ const (
 	// boundedArgs selects the arguments of a task, at most a byte more than [MaxPayload].
 	boundedArgs = "LEFT(args, 32769)"
 )
+
+var buryLong = bury + fmt.Sprintf("'more bytes of args: at most %d are read' WHERE id IN ", MaxPayload)
 
 // payloadOf returns arguments as JSON: a JSON string where they are too long or invalid, as MariaDB stores more than JSON.
 func payloadOf(args []byte) json.RawMessage {
