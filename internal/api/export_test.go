@@ -22,6 +22,13 @@ func ProblemTypes() []string {
 // Routes are the routes of the server.
 func (s *Server) Routes() []*echo.Route { return s.echo.Routes() }
 
+// Turns returns how many queues have claims that wait.
+func (s *Server) Turns() int {
+	s.waiters.mu.Lock()
+	defer s.waiters.mu.Unlock()
+	return len(s.waiters.turns)
+}
+
 // Probe adds a route whose handler reports whether the client is an operator.
 func (s *Server) Probe(path string, need auth.Scope, report func(operator bool)) {
 	s.add(route{method: http.MethodGet, path: path, need: need, handle: func(_ *Server, k *call) (any, error) {

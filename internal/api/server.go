@@ -205,7 +205,7 @@ func New(cfg Config) *Server {
 		TLSConfig:         cfg.TLS,
 	}
 	stopping, stop := context.WithCancel(context.Background())
-	s.waiters.notifier, s.waiters.stopping = cfg.Notifier, stopping
+	s.waiters.notifier, s.waiters.stopping, s.waiters.turns = cfg.Notifier, stopping, make(map[string]*turn)
 	server.RegisterOnShutdown(stop)
 	s.Server = httpserver.New(server, httpserver.Options{Log: cfg.Logger, Open: connections, Refused: connectionsRefused})
 	return s

@@ -125,7 +125,32 @@ type waiters struct {
 	stopping context.Context // ends when the server stops
 
 	count atomic.Int32
-	turns sync.Map // by queue a channel, which holds a value while a claim looks; the names are those of tokens
+	mu    sync.Mutex
+	turns map[string]*turn // by queue, of claims that wait
+}
+
+// turn is the turn of the claims of a queue.
+type turn struct {
+	claims int
+	taken  chan struct{} // holds a value while a claim looks
+}
+
+// enter returns the turn of a queue, and leave, which the claim must call.
+func (w *waiters) enter(name string) (t *turn, leave func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t = w.turns[name]; t == nil {
+		t = &turn{taken: make(chan struct{}, 1)}
+		w.turns[name] = t
+	}
+	t.claims++
+	return t, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if t.claims--; t.claims == 0 {
+			delete(w.turns, name)
+		}
+	}
 }
 
 // await repeats claim until it finds tasks, wait is over or the server stops.
@@ -140,11 +165,11 @@ func (w *waiters) await(ctx context.Context, name string, wait time.Duration, cl
 	until, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	defer context.AfterFunc(w.stopping, cancel)()
-	known, _ := w.turns.LoadOrStore(name, make(chan struct{}, 1))
-	turn := known.(chan struct{}) //nolint:forcetypeassert // turns has no other values
+	turn, leave := w.enter(name)
+	defer leave()
 	select {
-	case turn <- struct{}{}:
-		defer func() { <-turn }()
+	case turn.taken <- struct{}{}:
+		defer func() { <-turn.taken }()
 	case <-until.Done():
 		return nil, ctx.Err()
 	}

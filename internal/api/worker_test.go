@@ -405,12 +405,18 @@ func TestTooManyClaims(t *testing.T) {
 			waitFor(t, b, "30s")
 		}
 		synctest.Wait()
+		if n := b.server.Turns(); n != 1 {
+			t.Errorf("the claims of a queue take %d turns", n)
+		}
 		w := b.send(t, http.MethodPost, "/v1/queues/mail/claim", `{"wait":"1s"}`)
 		wantProblem(t, w, http.StatusServiceUnavailable, "busy")
 		if w.Header().Get("Retry-After") == "" {
 			t.Error("without Retry-After")
 		}
 		pass(31 * time.Second)
+		if n := b.server.Turns(); n != 0 {
+			t.Errorf("%d turns stay when no claim waits", n)
+		}
 		if w := b.send(t, http.MethodPost, "/v1/queues/mail/claim", `{}`); w.Code != http.StatusOK {
 			t.Errorf("after them: %d %s", w.Code, w.Body)
 		}
