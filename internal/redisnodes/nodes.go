@@ -62,8 +62,8 @@ func Open(c redis.UniversalClient, o Options) *Nodes {
 	return ns
 }
 
-// open returns a client for the data. It finds a cluster by the nodes that were there, too: the given addresses may be
-// those of nodes that are away.
+// open returns a client for the data. It finds a cluster by its last masters, too: the given addresses may be those of
+// nodes that are away. A node that left long ago may serve another cluster.
 func (ns *Nodes) open() *redis.UniversalClient {
 	var opened redis.UniversalClient
 	switch c := ns.given.(type) {
@@ -72,8 +72,10 @@ func (ns *Nodes) open() *redis.UniversalClient {
 	case *redis.ClusterClient:
 		o := *c.Options()
 		o.Addrs = slices.Clone(o.Addrs)
-		for addr := range ns.nodes.Range {
-			o.Addrs = append(o.Addrs, addr.(string)) //nolint:forcetypeassert // nodes has no other keys
+		if last := ns.last.Load(); last != nil { // not all that were ever seen
+			for _, n := range last.Nodes {
+				o.Addrs = append(o.Addrs, n.Node)
+			}
 		}
 		o.NewClient = ns.openNode
 		o.DisableRoutingPolicies = true // they ask any node for its commands first, even a node that hangs

@@ -53,7 +53,8 @@ func TestAClusterIsFoundAgainByItsMasters(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	ns := Open(client, Options{})
 	t.Cleanup(func() { _ = ns.Close() })
-	ns.node(&redis.Options{Addr: "high.example:1"})
+	ns.node(&redis.Options{Addr: "left.example:1"}) // and may serve another cluster
+	ns.last.Store(&Status{Nodes: []NodeStatus{{Node: "high.example:1"}}})
 	ns.reopen()
 	if c, ok := ns.client().(*redis.ClusterClient); !ok || !slices.Equal(c.Options().Addrs, []string{"given.example:1", "high.example:1"}) {
 		t.Errorf("it is looked for at %v", c.Options().Addrs)
