@@ -139,10 +139,13 @@ func (h UploadHandler) Handle(ctx context.Context, batch []queue.Task) []queue.O
 func (h UploadHandler) begin(ctx context.Context, batch []queue.Task, all []queue.Outcome) (pages []*page) {
 	for i, t := range batch {
 		args, err := ArgsOf[PartArgs](t)
-		_, isUsable := h.Index.NodeOf(args.For)
+		isUsable := true
+		if args.For != 0 { // the answer may take a while
+			_, isUsable = h.Index.NodeOf(args.For)
+		}
 		switch all[i].Err = err; {
 		case err != nil:
-		case args.For != 0 && !isUsable:
+		case !isUsable:
 			all[i].Next = []queue.New{again(t, args, awayPause)}
 		default:
 			pages = append(pages, &page{i: i, Task: t, PartArgs: args})

@@ -25,8 +25,6 @@ func (slowSets) Add(context.Context, []index.Addition) ([]member.ID, map[member.
 	return nil, nil
 }
 
-func (slowSets) NodeOf(member.ID) (node string, isUsable bool) { return "", true }
-
 // The end of a fan-out counts how many followers it had, and how long they waited
 // from the upload's task on: in the queue, too, and for all parts of the chain.
 func TestTheLagOfAFanOutIsCounted(t *testing.T) {
