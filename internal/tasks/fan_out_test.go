@@ -156,6 +156,51 @@ func TestAnUploadDoesASmallPage(t *testing.T) {
 	}
 }
 
+// While Redis is away and is not known to be, a fan-out stays as long as it is: its tries make no more tasks than it has
+// pages on each node, and afterwards all followers have the upload.
+func TestAnOutageMakesAFanOutNoLonger(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.uploads.PartSize = 2
+	const followers, pages = 20, 10
+	b.followers(followers)
+	b.upload(star, 900)
+	b.hooked.before = func(call string) error {
+		if call == "Add" {
+			return index.ErrUnavailable
+		}
+		return nil
+	}
+	enqueue(t, b.queue, tasks.NewUpload(star))
+	for range 20 {
+		b.tryAll()
+	}
+	if n := b.open(); n == 0 || n > 2*pages {
+		t.Errorf("%d tasks after the outage for %d pages on two nodes", n, pages)
+	}
+	b.hooked.before = nil
+	for range 20 {
+		b.tryAll()
+	}
+	if n := b.open(); n > 0 {
+		t.Errorf("%d tasks are open", n)
+	}
+	b.told(followers, 900)
+}
+
+// tryAll tries each task that waits once, four of a queue at most.
+func (b *bench) tryAll() {
+	b.Helper()
+	b.ahead += time.Minute
+	_, err := b.queue.Sweep(b.Context())
+	b.must(err)
+	for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueFanOutAgain} {
+		for _, task := range claimFor(b.T, b.queue, name, 4, time.Hour) {
+			b.finish(task, b.uploads.Handle(b.Context(), []queue.Task{task})[0])
+		}
+	}
+}
+
 // open is how many tasks are not done.
 func (b *bench) open() int {
 	b.Helper()
@@ -288,6 +333,22 @@ func TestALatePartTellsTheNewestUpload(t *testing.T) {
 	b.holds(viewer, index.Entry{Contact: star, Score: 50}, index.Entry{Contact: 1, Score: 100}) // not of this part
 	b.holds(viewer+2, index.Entry{Contact: 1, Score: 100}, index.Entry{Contact: star, Score: 950})
 	b.called("LastUploads", "FollowerPages", "Add")
+}
+
+func TestBadArgumentsOfAFanOutAreDead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.followers(1)
+	b.upload(star, 900)
+	errs := queuetest.Errors(b.uploads.Handle(t.Context(), []queue.Task{
+		{ID: 1, Kind: tasks.FanOut, Key: uint64(star), Payload: []byte(`{"after":"x"}`)},
+		{ID: 2, Kind: tasks.Upload, Key: uint64(star)},
+	}))
+	if kind := outcome(t, errs[0]); kind != "dead" {
+		t.Errorf("bad arguments: %s (%v)", kind, errs[0])
+	}
+	b.must(errs[1])
+	b.told(1, 900)
 }
 
 func TestAHundredUploadsCostAHandfulOfRoundTrips(t *testing.T) {
