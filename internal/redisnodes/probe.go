@@ -283,13 +283,13 @@ func (n *Node) inspect(ctx context.Context) (f found) {
 	return f
 }
 
-// refusal returns why a node does not take a write of a probe. A reply of no known meaning counts.
+// refusal returns why a node does not take a write of a probe. An error of no known meaning counts as one.
 func refusal(ctx context.Context, err error) error {
 	if err == nil || hasMoved(err) {
 		return nil
 	}
 	translated := Translate(ctx, "probe", err)
-	if isReply(err) && !errors.Is(translated, ErrUnavailable) {
+	if ctx.Err() == nil && !errors.Is(translated, ErrUnavailable) {
 		return fmt.Errorf("probe: %w: %w", ErrRefused, err)
 	}
 	return translated

@@ -86,3 +86,17 @@ func TestAFirstProbeThatIsCancelled(t *testing.T) {
 		t.Errorf("after a probe: %+v", got)
 	}
 }
+
+// A node on which a probe cannot write is not used for writes, whatever the reason is.
+func TestAProbeThatCannotWriteIsRefused(t *testing.T) {
+	t.Parallel()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	odd := errors.New("of no known meaning")
+	if err := refusal(t.Context(), odd); !errors.Is(err, ErrRefused) {
+		t.Errorf("an odd error: %v", err)
+	}
+	if err := refusal(ended, odd); !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnavailable) {
+		t.Errorf("a probe that was cancelled: %v", err)
+	}
+}
