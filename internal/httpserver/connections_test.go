@@ -156,6 +156,10 @@ func TestProtocolErrorsDoNotFillTheLog(t *testing.T) {
 		if lines := linesOf(log); len(lines) != 4 || !strings.Contains(lines[2], "unmatched=1\n") || !strings.Contains(lines[3], "unmatched=1\n") {
 			t.Errorf("again, and at the end: %.500q", lines[2:])
 		}
+		s.Refused("late") // no timer is left that would log it
+		if lines := linesOf(log); len(lines) != 5 || !strings.Contains(lines[4], "late=1\n") {
+			t.Errorf("after the end: %.500q", lines[4:])
+		}
 	})
 }
 

@@ -59,13 +59,17 @@ func (s *summary) write() {
 	})
 }
 
-// flush logs the counts at once.
+// flush logs the counts at once, and leaves no timer behind.
 func (s *summary) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.timer != nil {
+		s.timer.Stop()
+	}
 	s.write()
 	if s.timer != nil {
 		s.timer.Stop()
+		s.timer = nil
 	}
 }
 
