@@ -225,7 +225,8 @@ func widgetOutlivesTheAPI(s *site) {
 	for i, answer := range answers {
 		s.says(answer)
 		s.next()
-		waits(5+i, 16, 120)
+		from := min(16<<min(i, 2), 60)
+		waits(5+i, float64(from), min(2*float64(from), 120))
 		s.want(`state() + $$("li").length + $("[part=name]").textContent`, "away0")
 	}
 	n := 4 + len(answers)
