@@ -34,8 +34,12 @@ var failures = []struct {
 	err    error
 	result string
 }{
-	{contacts.ErrNoMember, "no_member"}, {ErrBusy, "busy"}, {mysql.ErrUnavailable, "unavailable"},
-	{context.DeadlineExceeded, "timeout"}, {context.Canceled, "cancelled"}, {nil, "other"},
+	{contacts.ErrNoMember, "no_member"},
+	{ErrBusy, "busy"},
+	{mysql.ErrUnavailable, "unavailable"},
+	{context.DeadlineExceeded, "timeout"},
+	{context.Canceled, "cancelled"},
+	{nil, "other"},
 }
 
 func init() { // the known series begin with 0
