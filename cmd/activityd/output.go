@@ -42,13 +42,14 @@ func printTable(w io.Writer, t inspect.Table) error {
 
 // printSheet writes a title, and below it a line for each name that has a value.
 func printSheet(w io.Writer, title string, lines [][2]string) error {
-	text := title + "\n"
+	var text strings.Builder
+	text.WriteString(title + "\n")
 	for _, line := range lines {
 		if line[1] != "" {
-			text += fmt.Sprintf("  %-13s %s\n", line[0], line[1])
+			fmt.Fprintf(&text, "  %-13s %s\n", line[0], line[1])
 		}
 	}
-	_, err := io.WriteString(w, text)
+	_, err := io.WriteString(w, text.String())
 	return err
 }
 

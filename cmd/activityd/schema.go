@@ -132,13 +132,8 @@ func (o schemaOptions) do(ctx context.Context, out io.Writer, c *config, site *m
 		if err == nil {
 			err = triggers.Install(ctx, db)
 		}
-	case o.apply && site != nil:
-		err = site.Apply(ctx, db)
-		fallthrough
 	case o.apply:
-		if err == nil {
-			err = schema.Apply(ctx, db)
-		}
+		err = applyTables(ctx, db, site)
 	}
 	if err != nil {
 		return mysql.Translate(ctx, what, err)
@@ -151,6 +146,16 @@ func (o schemaOptions) do(ctx context.Context, out io.Writer, c *config, site *m
 		return nil
 	}
 	return o.report(ctx, out, db, site, findings)
+}
+
+// applyTables makes the views of a site with a file, and the tables.
+func applyTables(ctx context.Context, db *sql.DB, site *mapping.Map) error {
+	if site != nil {
+		if err := site.Apply(ctx, db); err != nil {
+			return err
+		}
+	}
+	return schema.Apply(ctx, db)
 }
 
 // report prints the findings. For a site with a file, it adds the findings about the file. After the installation of

@@ -130,21 +130,6 @@ func (r *running) openSite(t *testing.T, dsn string) {
 	r.db, r.site = db, site.NewMySQL(db)
 }
 
-// awaitIndexed waits until the reads of the viewers from first to last are answered by the
-// index. Each answer shows this contact.
-func (r *running) awaitIndexed(t *testing.T, first, last int, contact string) {
-	t.Helper()
-	for viewer := first; viewer <= last; viewer++ {
-		eventually(t, fmt.Sprintf("%d reads by the index", viewer), func() bool {
-			a := r.read(t, viewer)
-			if a.contact() != contact {
-				t.Fatalf("%d: answer %+v", viewer, a)
-			}
-			return a.Source == "index"
-		})
-	}
-}
-
 // answer is the answer of the endpoint.
 type answer struct {
 	Contact *struct{ ID string }  `json:"contact"`

@@ -256,19 +256,22 @@ func (v *verification) printSummary() error {
 			return err
 		}
 	}
-	text := map[bool]string{true: "checked", false: "checked so far"}[n.Complete]
-	text += fmt.Sprintf(": %d sets, %d answers; %d wrong", n.Checked, n.Answers, n.Erroneous)
+	var text strings.Builder
+	text.WriteString(map[bool]string{true: "checked", false: "checked so far"}[n.Complete])
+	fmt.Fprintf(&text, ": %d sets, %d answers; %d wrong", n.Checked, n.Answers, n.Erroneous)
 	for _, part := range []struct {
 		n    int
 		what string
 	}{
-		{n.Unsettled, "changed too often to be judged"}, {n.Failed, "failed"}, {n.Repairs, "refills enqueued"},
+		{n.Unsettled, "changed too often to be judged"},
+		{n.Failed, "failed"},
+		{n.Repairs, "refills enqueued"},
 		{n.LeftOut, "answers left out, as the index had no part in them"},
 	} {
 		if part.n > 0 {
-			text += fmt.Sprintf(", %d %s", part.n, part.what)
+			fmt.Fprintf(&text, ", %d %s", part.n, part.what)
 		}
 	}
-	_, err := fmt.Fprintf(v.out, "%s; %.1fs, %.0f a second\n", text, n.Seconds, float64(n.Checked)/max(n.Seconds, 0.001))
+	_, err := fmt.Fprintf(v.out, "%s; %.1fs, %.0f a second\n", text.String(), n.Seconds, float64(n.Checked)/max(n.Seconds, 0.001))
 	return err
 }
