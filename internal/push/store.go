@@ -18,6 +18,7 @@ import (
 type MySQL struct {
 	db       *sql.DB
 	prepared *mysql.Prepared
+	scan     memberScan
 }
 
 // NewMySQL returns a store over db, which should come from [mysql.Open]. The caller closes db; the store needs no closing.

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/activityd/activityd/internal/mysql"
@@ -53,7 +54,7 @@ func (m *MySQL) Purge(ctx context.Context) (n int, err error) {
 		{"delete forgotten events", purgeEvents},
 		{"delete devices that are gone", deletion("push_devices WHERE gone_at <= "+mysql.Now+" - ? ORDER BY gone_at LIMIT ?", keepGone.Milliseconds(), purgeSize)},
 		{"delete mutes that have ended", deletion("push_mutes WHERE until_at <= "+mysql.Now+" ORDER BY until_at LIMIT ?", purgeSize)},
-		{"look for members that are missing", markMissing},
+		{"look for members that are missing", m.markMissing},
 		{"delete what is kept of members that are missing", purgeMissing},
 	} {
 		for more := true; more; {
@@ -102,22 +103,36 @@ func purgeEvents(ctx context.Context, tx *sql.Tx) (n int, err error) {
 // memberTables are the tables by member, and their index by member.
 var memberTables = [...]struct{ name, index string }{{"push_devices", "members"}, {"push_mutes", "PRIMARY"}, {"push_settings", "PRIMARY"}}
 
-// markMissing looks at the members of some scanSize rows of each table, and marks the members that are missing. In a large table it
-// begins anywhere, so that it needs no memory of its last place.
-func markMissing(ctx context.Context, tx *sql.Tx) (int, error) {
-	for _, table := range memberTables {
-		last, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT COALESCE(MAX(member_id), 0) FROM "+table.name)
-		if err != nil {
-			return 0, err
-		}
-		after := uint64(0)
-		if last[0] > scanSize {
-			after = max(rand.Uint64N(last[0]), scanSize/2) - scanSize/2 // so that the first and the last have their chance, too
+// memberScan is how far the members of each of memberTables have been looked at by this process.
+type memberScan struct {
+	mu    sync.Mutex
+	begun bool
+	after [len(memberTables)]uint64
+}
+
+// markMissing looks at the members of the next scanSize rows of each table, and marks the members that are missing. In a large table a
+// process begins anywhere: processes that live for a day do not reach its end from its beginning.
+func (m *MySQL) markMissing(ctx context.Context, tx *sql.Tx) (int, error) {
+	m.scan.mu.Lock()
+	defer m.scan.mu.Unlock()
+	for i, table := range memberTables {
+		if !m.scan.begun {
+			last, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT COALESCE(MAX(member_id), 0) FROM "+table.name)
+			if err != nil {
+				return 0, err
+			}
+			if last[0] > scanSize {
+				m.scan.after[i] = rand.Uint64N(last[0])
+			}
 		}
 		ids, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT member_id FROM "+table.name+" FORCE INDEX ("+table.index+
-			") WHERE member_id > ? ORDER BY member_id LIMIT ?", after, scanSize)
+			") WHERE member_id > ? ORDER BY member_id LIMIT ?", m.scan.after[i], scanSize)
 		if err != nil {
 			return 0, err
+		}
+		m.scan.after[i] = 0 // from the beginning
+		if len(ids) == scanSize {
+			m.scan.after[i] = ids[scanSize-1]
 		}
 		_, missing, err := presentAndMissing(ctx, tx, slices.Compact(ids))
 		if err != nil {
@@ -132,6 +147,7 @@ func markMissing(ctx context.Context, tx *sql.Tx) (int, error) {
 			}
 		}
 	}
+	m.scan.begun = true
 	return 0, nil
 }
 

@@ -605,6 +605,33 @@ func TestPurgeOfMembers(t *testing.T) {
 	is("many are missing", purge(1), 3*200)
 }
 
+// TestPurgeOfManyMembers: a purge that cannot look at all rows goes on where the purge before ended, and comes to every member,
+// also below an id far above.
+func TestPurgeOfManyMembers(t *testing.T) {
+	t.Parallel()
+	store, db := openStore(t)
+	exec(t, db, "DELETE FROM users")
+	exec(t, db, "INSERT INTO users (id, username) SELECT n, CONCAT('u', n) FROM "+numbers+" WHERE n <= 6000")
+	exec(t, db, "INSERT INTO push_devices (member_id, platform, address_hash, registered_at) SELECT n DIV 2, 'fcm', UNHEX(SHA2(n, 256)), 5 FROM "+numbers+
+		" WHERE n BETWEEN 2 AND 12001")
+	missing := func(purges int, want ...string) {
+		t.Helper()
+		for range purges {
+			_, err := store.Purge(t.Context())
+			must(t, err)
+		}
+		if got := column(t, db, "SELECT member_id FROM push_settings WHERE missing_at IS NOT NULL ORDER BY 1"); !slices.Equal(got, want) {
+			t.Errorf("marked %v, want %v", got, want)
+		}
+	}
+	exec(t, db, "DELETE FROM users WHERE id IN (3, 5999)")
+	missing(2, "3", "5999")
+	store = push.NewMySQL(db) // it begins anywhere
+	exec(t, db, "INSERT INTO push_devices (member_id, platform, address_hash, registered_at) VALUES (1000000000000, 'fcm', UNHEX(SHA2('far', 256)), 5)")
+	exec(t, db, "DELETE FROM users WHERE id IN (1, 6000)")
+	missing(4, "1", "3", "5999", "6000", "1000000000000")
+}
+
 // TestWaiting: of a burst with many receipts the oldest that wait and the last that were accepted come, each burst by itself.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
