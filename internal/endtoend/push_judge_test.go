@@ -179,7 +179,7 @@ func (j *pushJudge) outcome(e *sentEvent, d *pushDevice) string {
 	until := f.at.Add(time.Second)
 	if last, isTargeted := j.targeted[e.id]; !known && isTargeted {
 		until = last.Add(time.Second)
-	} else if !known || f.state == "pending" { // until the device went, as checkNothingStuck sees to it
+	} else if !known {
 		until = time.Now()
 	}
 	isAway := d.live.could(isFalse, e.began, until) || r.alive.could(isFalse, e.began, until)
@@ -188,7 +188,7 @@ func (j *pushJudge) outcome(e *sentEvent, d *pushDevice) string {
 		isGiven bool
 		isSo    bool
 	}{
-		{"without the device", !known || f.reason == "no_device" || f.state == "pending" || f.state == "failed" && slices.Contains(gone, f.reason), isAway},
+		{"without the device", !known || f.reason == "no_device" || f.state == "failed" && slices.Contains(gone, f.reason), isAway},
 		{"counted in a burst", f.state == "accepted" && f.reason == "doubled", j.isCounted(e, d)},
 		{"invisible", f.reason == "not_visible", e.photo && j.couldClass(e, r, false, e.began, until)},
 		{"opted out", f.reason == "opted_out", e.kind == restlessType && r.wants.could(isFalse, e.began, until)},
@@ -347,14 +347,13 @@ func (j *pushJudge) checkDoubles(faults, leases []struck) {
 	}
 }
 
-// checkNothingStuck: no task is left, and no receipt of a device that is there is pending or failed.
+// checkNothingStuck: no task is left, and no receipt is pending or failed but for a device that is gone.
 func (j *pushJudge) checkNothingStuck() {
 	j.t.Helper()
 	for what, query := range map[string]string{
-		"tasks are left": "SELECT " + leftTasks,
-		"receipts are pending, without a task": "SELECT COUNT(*) FROM push_receipts r WHERE state = 'pending' AND EXISTS" +
-			" (SELECT 1 FROM push_devices d WHERE d.id = r.device_id AND d.member_id = r.member_id AND d.gone_at IS NULL)",
-		"receipts say failed": "SELECT COUNT(*) FROM push_receipts WHERE state = 'failed' AND reason NOT IN ('" + strings.Join(gone, "', '") + "')",
+		"tasks are left":                       "SELECT " + leftTasks,
+		"receipts are pending, without a task": "SELECT COUNT(*) FROM push_receipts WHERE state = 'pending'",
+		"receipts say failed":                  "SELECT COUNT(*) FROM push_receipts WHERE state = 'failed' AND reason NOT IN ('" + strings.Join(gone, "', '") + "')",
 	} {
 		if n := j.number(j.t, query); n > 0 {
 			j.wrongf("%d %s", n, what)

@@ -331,22 +331,27 @@ func TestBurst(t *testing.T) {
 // TestADeviceThatGoesBeforeTheFinish: an attempt left an event waiting with its burst, and died. The next finds no device.
 func TestADeviceThatGoesBeforeTheFinish(t *testing.T) {
 	t.Parallel()
-	s := newNotified(t)
-	h := s.handler()
-	s.enqueue(`{"id":"a","type":"comment","recipients":["2"],"collapse":"c"}`)
-	s.deliver(h)
-	s.enqueue(`{"id":"b","type":"comment","recipients":["2","3"],"collapse":"c"}`)
-	list := s.claim(push.QueuePush)
-	h.Handle(t.Context(), list) // and the process dies
-	s.want("receipts", s.receipts(), "a 20 accepted", "b 20 pending", "b 30 accepted")
-	exec(t, s.db, "DELETE FROM push_devices WHERE id = 20")
-	list[0].Attempts++
-	s.finish(h, list)
-	s.want("tasks", s.left())
-	for _, r := range fatesOf(t, push.NewMySQL(s.db), list[0].ID, 2) {
-		if r.State != push.StateSkipped || r.Reason != string(push.NoDevice) {
-			t.Errorf("it is shown as %+v", r)
-		}
+	for what, statement := range map[string]string{
+		"device deleted": "DELETE FROM push_devices WHERE id = 20",
+		"device gone":    "UPDATE push_devices SET gone_at = 1, gone_reason = 'gone' WHERE id = 20",
+		"member deleted": "DELETE FROM users WHERE id = 2",
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := newNotified(t)
+			h := s.handler()
+			s.enqueue(`{"id":"a","type":"comment","recipients":["2"],"collapse":"c"}`)
+			s.deliver(h)
+			s.enqueue(`{"id":"b","type":"comment","recipients":["2","3"],"collapse":"c"}`)
+			list := s.claim(push.QueuePush)
+			h.Handle(t.Context(), list) // and the process dies
+			s.want("receipts", s.receipts(), "a 20 accepted", "b 20 pending", "b 30 accepted")
+			exec(t, s.db, statement)
+			list[0].Attempts++
+			s.finish(h, list)
+			s.want("receipts at last", s.receipts(), "a 20 accepted", "b 0 skipped no_device", "b 20 skipped no_device", "b 30 accepted")
+			s.want("tasks", s.left())
+		})
 	}
 }
 

@@ -25,6 +25,7 @@ type Store interface {
 	StoreEvents(ctx context.Context, batch []*StoredEvent) ([]*StoredEvent, error)
 	Events(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error)
 	Waiting(ctx context.Context, bursts []BurstDevice) ([][]BurstReceipt, error)
+	Pending(ctx context.Context, of []Candidate) ([]Receipt, error)
 	Record(ctx context.Context, receipts []Receipt) error
 	Prune(ctx context.Context, gone []Pruned) (int, error)
 }
@@ -121,11 +122,15 @@ func (h *Handler) Handle(ctx context.Context, tasks []queue.Task) []queue.Outcom
 		}
 		at, asked := time.Now(), ask(some)
 		facts, err := h.Store.Look(ctx, candidatesOf(asked)) // a single statement: devices, privacy, wishes, receipts
+		var gone []fate
+		if err == nil {
+			gone, err = h.goneSince(ctx, asked, facts)
+		}
 		if fail(some, err) {
 			continue
 		}
 		plan := decideAll(asked, facts, h.MustShow) // pure: send, skip, or later
-		fates := plan.fates
+		fates := slices.Concat(plan.fates, gone)
 		for sends := range slices.Chunk(plan.sends, maxLook) {
 			flight := h.sendAll(ctx, sends, at)
 			for answers := range flight.steps(ctx, h.Patience) {
@@ -137,6 +142,35 @@ func (h *Handler) Handle(ctx context.Context, tasks []queue.Task) []queue.Outcom
 		put(h.record(ctx, fates))
 	}
 	return outcomes(jobs)
+}
+
+// goneSince returns the fates of devices that an attempt before left waiting with their burst, as it died before its finish, and that a
+// look at their members does not find any more.
+func (h *Handler) goneSince(ctx context.Context, asked []delivery, facts []Facts) (fates []fate, err error) {
+	type key struct {
+		event uint64
+		to    Recipient
+	}
+	of, found := make(map[key]delivery), make(map[key]bool)
+	var members []Candidate
+	for _, p := range asked {
+		k := key{p.event.Number, p.to}
+		if _, isKnown := of[k]; !isKnown && p.job.task.Attempts > 1 && p.to.Device == 0 {
+			of[k] = p
+			members = append(members, Candidate{Event: p.event, Member: p.to.Member})
+		}
+	}
+	for _, f := range facts {
+		found[key{asked[f.Candidate].event.Number, Recipient{f.Device.Member, f.Device.ID}}] = true
+	}
+	pending, err := h.Store.Pending(ctx, members)
+	for _, r := range pending {
+		p, isOurs := of[key{r.Event, Recipient{Member: r.Member}}]
+		if p.to.Device = r.Device; isOurs && !found[key{r.Event, p.to}] {
+			fates = append(fates, fate{delivery: p, state: StateSkipped, reason: string(NoDevice)})
+		}
+	}
+	return fates, err
 }
 
 // job is the work of one task.

@@ -181,6 +181,7 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			}
 			return nil
 		}},
+		{name: "Pending", keys: "r: PRIMARY", most: some + 4*half, do: func() error { return ignore(store.Pending(t.Context(), deliveries)) }},
 		{name: "StoreEvents", keys: "push_events: PRIMARY, push_events: ids", most: some + 120, do: func() error { return ignore(store.StoreEvents(t.Context(), batch)) }},
 		{name: "Events", keys: "push_events: PRIMARY", most: some + 60, do: func() error { return ignore(push.NewMySQL(db).Events(t.Context(), ids)) }},
 		{name: "EventByID", keys: "push_events: ids", most: some, do: func() error { return ignore(store.EventByID(t.Context(), "e5")) }},

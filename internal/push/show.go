@@ -18,12 +18,7 @@ type Fate struct {
 	Gone     string   // why it is not notified any more; "": it is
 }
 
-const (
-	fatesAtOnce = 1000 // rows
-	// orphan is a receipt that waits for a burst task that there may be none for: a process died before it made the task, and the device
-	// was removed then.
-	orphan = "r.state = 'pending' AND (d.id IS NULL OR d.gone_at IS NOT NULL)"
-)
+const fatesAtOnce = 1000 // rows
 
 // Fates returns the fates of an event by member and device, of all members, or of only alone, unless that is 0; some at a
 // time. No address is read.
@@ -51,8 +46,7 @@ func (m *MySQL) fates(ctx context.Context, event uint64, only member.ID, after F
 		err = rows.Scan(&f.Event, &f.Member, &f.Device, &f.State, &f.Reason, &f.ProviderID, (*instant)(&f.At), &burst, &f.Platform, &f.Gone)
 		copy(f.Burst[:], burst)
 		return f, err
-	}, "SELECT r.event_number, r.member_id, r.device_id, IF("+orphan+", 'skipped', r.state), IF("+orphan+", 'no_device', r.reason), r.provider_id,"+
-		" r.at, COALESCE(r.burst, ''),"+
+	}, "SELECT r.event_number, r.member_id, r.device_id, r.state, r.reason, r.provider_id, r.at, COALESCE(r.burst, ''),"+
 		" COALESCE(d.platform, ''), IF(d.gone_at IS NULL, '', d.gone_reason)"+
 		" FROM push_receipts r FORCE INDEX (PRIMARY) LEFT JOIN push_devices d ON d.id = r.device_id AND d.member_id = r.member_id"+
 		" WHERE r.event_number = ? AND (? = 0 OR r.member_id = ?) AND (r.member_id > ? OR r.member_id = ? AND r.device_id > ?)"+

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -142,6 +143,30 @@ func (m *MySQL) Waiting(ctx context.Context, bursts []BurstDevice) ([][]BurstRec
 		return r, err
 	}, strings.TrimSuffix(strings.Repeat(waitingOfOne+" UNION ALL ", len(bursts)), " UNION ALL "), args...)
 	return all, mysql.Translate(ctx, fmt.Sprintf("read what waits of %d bursts", len(bursts)), err)
+}
+
+const pendingText = "SELECT /*+ NO_BNL() */ r.event_number, r.member_id, r.device_id, r.state" +
+	" FROM JSON_TABLE(?, '$[*]' COLUMNS (e BIGINT UNSIGNED PATH '$[0]', m BIGINT UNSIGNED PATH '$[1]')) AS q STRAIGHT_JOIN push_receipts r" +
+	" FORCE INDEX (PRIMARY) ON r.event_number = q.e AND r.member_id = q.m AND r.state = 'pending'"
+
+// Pending returns the receipts of events that wait, for members. No candidate is given twice.
+func (m *MySQL) Pending(ctx context.Context, of []Candidate) ([]Receipt, error) {
+	if len(of) == 0 {
+		return nil, nil
+	}
+	pairs := make([][2]uint64, len(of))
+	for i, c := range of {
+		pairs[i] = [2]uint64{c.Event.Number, uint64(c.Member)}
+	}
+	argument, err := json.Marshal(pairs)
+	if err != nil {
+		return nil, err
+	}
+	list, err := mysql.Select(ctx, m.prepared, func(rows *sql.Rows) (r Receipt, err error) {
+		err = rows.Scan(&r.Event, &r.Member, &r.Device, &r.State)
+		return r, err
+	}, pendingText, string(argument))
+	return list, mysql.Translate(ctx, fmt.Sprintf("read what waits of %d members", len(of)), err)
 }
 
 // ReceiptCount is how many receipts of an event are alike.

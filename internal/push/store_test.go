@@ -429,8 +429,7 @@ func TestPhotoAndBurst(t *testing.T) {
 
 func TestReceipts(t *testing.T) {
 	t.Parallel()
-	store, db := openStore(t)
-	exec(t, db, "INSERT INTO push_devices (id, member_id, platform, address_hash, registered_at) VALUES (10, 1, 'fcm', UNHEX(SHA2('10', 256)), 5)")
+	store, _ := openStore(t)
 	burst := [16]byte{1, 2, 3, 0, 255}
 	write := func(list ...push.Receipt) {
 		t.Helper()
