@@ -77,6 +77,15 @@ type opening struct {
 	err  *Failure      // why requests that waited are not sent; nil: they may go over the link
 }
 
+func (o *opening) isDone() bool {
+	select {
+	case <-o.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // New returns a pool. It connects when there is something to send, and is to be closed.
 func New(o Options) *Pool {
 	o.Silence = cmp.Or(o.Silence, silence)
@@ -176,7 +185,7 @@ func (p *Pool) put(l *link) {
 
 // unused is the end of a use of a link. It holds mu.
 func (p *Pool) unused(l *link) {
-	if l.to.uses--; l.to.uses == 0 {
+	if l.to.uses--; l.to.uses == 0 && p.hosts[l.to.address] == l.to { // a dial may begin after it was forgotten
 		delete(p.hosts, l.to.address)
 	}
 }
@@ -304,10 +313,11 @@ func (c *counted) Close() error {
 	defer p.mu.Unlock()
 	if _, isOpen := p.open[c]; isOpen {
 		delete(p.open, c)
-		if c.link.conns--; c.link.conns == 0 {
-			c.link.first = nil
+		l := c.link
+		if l.conns--; l.conns == 0 && l.first != nil && l.first.isDone() { // else it may go over another connection
+			l.first = nil
 		}
-		p.unused(c.link)
+		p.unused(l)
 		if p.Count != nil {
 			p.Count(-1)
 		}

@@ -202,6 +202,53 @@ func TestFirstRequestIsAlone(t *testing.T) {
 	}
 }
 
+// While the first request is under way, the end of its connection lets no other request be a first: the library sends it again.
+func TestFirstRequestOverAnotherConnection(t *testing.T) {
+	t.Parallel()
+	p := newPool(t)
+	l := p.take("push.example:443")
+	defer p.put(l)
+	first, _ := p.begin(t.Context(), l)
+	hangUp := func() {
+		c, other := net.Pipe()
+		defer func() { _ = other.Close() }()
+		over := &counted{Conn: c, pool: p, link: l}
+		p.mu.Lock()
+		p.open[over] = struct{}{}
+		l.conns++
+		l.to.uses++
+		p.mu.Unlock()
+		_ = over.Close()
+	}
+	hangUp()
+	if l.first != first {
+		t.Error("another request would be sent beside the first")
+	}
+	p.begun(l, first, Answer{Status: http.StatusOK}, nil)
+	hangUp()
+	if l.first != nil {
+		t.Error("the next request over a new connection is no first")
+	}
+}
+
+// The last use of a host that was forgotten leaves its successor alone.
+func TestForgottenHost(t *testing.T) {
+	t.Parallel()
+	p := newPool(t)
+	before := p.take("push.example:443")
+	p.put(before)
+	after := p.take("push.example:443")
+	defer p.put(after)
+	p.mu.Lock()
+	before.to.uses++ // the transport dials late
+	p.unused(before)
+	isKnown := p.hosts["push.example:443"] == after.to
+	p.mu.Unlock()
+	if !isKnown {
+		t.Error("the host is forgotten while a request is in flight")
+	}
+}
+
 // A first request without an answer holds up the next for a second.
 func TestFirstRequestHangs(t *testing.T) {
 	t.Parallel()
