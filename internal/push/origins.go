@@ -23,7 +23,7 @@ const (
 
 	// The bounds of messages that are not answered.
 	maxOfOrigin = 1500 // more than handlers wait for at once
-	maxOfMember = 64   // to a push service
+	maxOfMember = 16   // to a push service
 )
 
 // origins keeps messages away from push services that fail, each apart, and bounds the messages that wait for an answer: of a
