@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -24,6 +25,7 @@ type Options struct {
 	Credentials []byte         // a service account's JSON
 	URL         string         // "": DefaultURL
 	RootCAs     *x509.CertPool // nil: the system's
+	Log         *slog.Logger
 }
 
 // Sender sends to FCM. It implements [push.Sender].
@@ -31,6 +33,7 @@ type Sender struct {
 	address string // host:port
 	account atomic.Pointer[account]
 	pool    *conn.Pool // also to the token endpoint
+	log     *slog.Logger
 	now     func() time.Time
 
 	ctx     context.Context // of the requests for tokens: they belong to no message
@@ -49,7 +52,7 @@ func New(o Options) (*Sender, error) {
 	if err != nil {
 		return nil, fmt.Errorf("URL: %w", err)
 	}
-	s := &Sender{address: address, now: time.Now}
+	s := &Sender{address: address, log: o.Log, now: time.Now}
 	if err := s.SetCredentials(o.Credentials); err != nil {
 		return nil, err
 	}

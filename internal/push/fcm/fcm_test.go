@@ -16,6 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/push/conn"
 	"github.com/activityd/activityd/internal/push/fcm"
 	"github.com/activityd/activityd/internal/testing/fcmtest"
+	"github.com/activityd/activityd/internal/testing/logtest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 )
 
@@ -42,7 +43,7 @@ func (c *clock) advance(d time.Duration) {
 }
 
 // start starts a fake, and a sender to it; both have the same clock.
-func start(t *testing.T) (*fcmtest.Server, *fcm.Sender, *clock) {
+func start(t *testing.T, log ...*logtest.Log) (*fcmtest.Server, *fcm.Sender, *clock) {
 	t.Helper()
 	server, err := fcmtest.Start()
 	if err != nil {
@@ -50,7 +51,7 @@ func start(t *testing.T) (*fcmtest.Server, *fcm.Sender, *clock) {
 	}
 	t.Cleanup(func() { _ = server.Close() })
 	sender, err := fcm.New(fcm.Options{
-		Credentials: server.Credentials(), URL: server.URL(), RootCAs: server.RootCAs(),
+		Credentials: server.Credentials(), URL: server.URL(), RootCAs: server.RootCAs(), Log: append(log, &logtest.Log{})[0].Logger(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -228,7 +229,8 @@ func TestAFailedRenewalHarmsNothing(t *testing.T) {
 
 func TestAFailureStandsForAllThatWouldAskAgain(t *testing.T) {
 	t.Parallel()
-	server, sender, clock := start(t)
+	var log logtest.Log
+	server, sender, clock := start(t, &log)
 	server.SetTokenScript(func() fcmtest.Reply {
 		return fcmtest.Reply{Status: http.StatusBadRequest, Body: `{"error":"invalid_grant"}`}
 	})
@@ -241,6 +243,11 @@ func TestAFailureStandsForAllThatWouldAskAgain(t *testing.T) {
 	all.Wait()
 	if asked := server.TokensAsked(); asked != 1 {
 		t.Errorf("%d tokens were asked for", asked)
+	}
+	clock.advance(2 * time.Second)
+	wantOutcome(t, sender.Send(t.Context(), message("x")), push.Credentials, "token_invalid_grant")
+	if asked, text := server.TokensAsked(), log.String(); asked != 2 || strings.Count(text, "reason=token_invalid_grant") != 1 {
+		t.Errorf("%d tokens were asked for, want 2, with one line in the log: %s", asked, text)
 	}
 	server.SetTokenScript(func() fcmtest.Reply { return fcmtest.Reply{Cut: true} })
 	clock.advance(2 * time.Second)

@@ -24,7 +24,7 @@ func Kind() push.Kind {
 }
 
 func newClient(o push.ClientOptions) (push.Client, error) {
-	s, err := New(Options{Credentials: o.Keys, URL: o.Setting("fcm-url"), RootCAs: o.RootCAs})
+	s, err := New(Options{Credentials: o.Keys, URL: o.Setting("fcm-url"), RootCAs: o.RootCAs, Log: o.Log})
 	if err != nil {
 		return push.Client{}, err
 	}

@@ -112,6 +112,9 @@ func (a *account) fetch(done chan struct{}) {
 		a.failure, a.again = push.Result{}, time.Time{}
 		return
 	}
+	if r.Reason != a.failure.Reason && a.sender.ctx.Err() == nil { // a breaker may never open: few members count for little
+		a.sender.log.WarnContext(ctx, "FCM access token was not given", "status", r.Status, "reason", r.Reason, "project", a.project)
+	}
 	a.failure, a.again = r, a.sender.now().Add(min(max(r.After, failurePause), maxFailurePause))
 }
 
