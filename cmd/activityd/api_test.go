@@ -130,7 +130,7 @@ func TestAHiddenUploadDoesNotShow(t *testing.T) {
 	_, err = r.site.Upload(t.Context(), site.Photo{Owner: 101, Visibility: contacts.Public, DateUpload: 999_999})
 	must(t, err)
 	r.awaitTasks(t)
-	if got := r.answerTo(t, "/v1/users/1/recent-contact-photos", admin); !strings.Contains(got, `"source":"database"`) || !strings.Contains(got, "walk;dur=") {
+	if got := r.answerTo(t, "/v1/users/1/recent-contact-photos", admin); !strings.Contains(got, `"source":"database"`) {
 		t.Fatalf("after, an operator reads %s", got)
 	}
 	if after := r.answerTo(t, "/v1/users/1/recent-contact-photos", reader); after != before || !strings.Contains(after, `"id":"103"`) || strings.Contains(after, "source") {
