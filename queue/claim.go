@@ -62,11 +62,11 @@ func (q *Queue) ClaimAs(ctx context.Context, owner, queue string, n int, lease t
 		if c.named {
 			q.cameBack(map[string]bool{queue: true})
 		}
-		if len(c.run) > 0 || c.aside == 0 && (c.read < limit || c.behindFront) {
+		if len(c.run) > 0 || c.aside == 0 && c.read < limit {
 			return c.run, nil
 		}
 		if c.aside == 0 { // the first rows are locked, or cannot be changed: look behind them
-			limit += n
+			limit *= 2
 		}
 	}
 }
@@ -93,12 +93,11 @@ type claiming struct {
 	n, limit     int
 	lease        time.Duration
 
-	read        int
-	behindFront bool // the look began at the front
-	run         []Task
-	aside       int  // tasks that were put aside
-	dropped     int  // tasks that expired
-	named       bool // a task that was put aside had an ordering key, which has a next task
+	read    int
+	run     []Task
+	aside   int  // tasks that were put aside
+	dropped int  // tasks that expired
+	named   bool // a task that was put aside had an ordering key, which has a next task
 }
 
 // candidate is a task that a claim has locked.
@@ -165,7 +164,7 @@ func (c *claiming) look(ctx context.Context) ([]candidate, error) {
 	}
 	began := time.Now()
 	list, err := mysql.Select(ctx, c.tx, c.scan, query+inTheirTurn, append(args, c.limit)...)
-	c.read, c.behindFront = len(list), use
+	c.read = len(list)
 	if err != nil {
 		return nil, err
 	}
