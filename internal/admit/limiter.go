@@ -48,12 +48,13 @@ type Limiter struct {
 // New returns a Limiter with at most so many places.
 //
 // It begins with few places, and its baseline is nearly the time of a read that has the servers for itself: an average over
-// a thousand windows, of which an overload of seconds changes little. A window has 50 reads, and takes 0.1 to 1 s.
+// a thousand windows, of which an overload of seconds changes little. A window has 50 reads, and takes 0.1 to 1 s. Twelve to
+// sixteen reads may wait for each place: about as many as get a place within maxWait.
 func New(most int) *Limiter {
 	least := uint(min(minReads, most))
 	l := &Limiter{}
 	l.reads = adaptivelimiter.NewBuilder[any]().WithLimits(least, uint(most), least).WithBaselineWindow(1000).
-		WithRecentWindow(100*time.Millisecond, time.Second, 50).WithRecentQuantile(0.5).WithQueueing(4, 8).
+		WithRecentWindow(100*time.Millisecond, time.Second, 50).WithRecentQuantile(0.5).WithQueueing(12, 16).
 		OnLimitChanged(func(e adaptivelimiter.LimitChangedEvent) { limitNow.Set(float64(e.NewLimit)) }).Build()
 	limitNow.Set(float64(l.reads.Limit()))
 	return l
