@@ -12,6 +12,7 @@ import (
 
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/logtest"
 	"github.com/activityd/activityd/internal/testing/metricstest"
 	"github.com/activityd/activityd/queue"
 )
@@ -61,7 +62,7 @@ func TestTheQueuesAreShown(t *testing.T) {
 			{Queue: "b", Oldest: time.Minute, Due: time.Minute},
 		},
 	}}
-	c := queue.NewStatsCollector(tasks.Kinds(), q.Stats, []string{"mine"}, toLog(&logged{}))
+	c := queue.NewStatsCollector(tasks.Kinds(), q.Stats, []string{"mine"}, new(logtest.Log).Logger())
 	has(t, metricstest.Gather(t, c), metricstest.Samples{
 		`activityd_tasks{queue="default",state="waiting",type="upload"}`:      4,
 		`activityd_tasks{queue="refill",state="dead",type="refill"}`:          2,
@@ -97,8 +98,8 @@ func TestTheQueuesVanishWhenTheyCannotBeAsked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				q, log := &asked{}, &logged{}
-				c := queue.NewStatsCollector(tasks.Kinds(), q.Stats, nil, toLog(log))
+				q, log := &asked{}, &logtest.Log{}
+				c := queue.NewStatsCollector(tasks.Kinds(), q.Stats, nil, log.Logger())
 				first := metricstest.Gather(t, c)
 				has(t, first, metricstest.Samples{"activityd_stats_success": 1, "activityd_mysql_up": 1})
 				q.err = test.err
@@ -129,7 +130,7 @@ func TestScrapesCostTheDatabaseLittle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := &asked{}
-		c := queue.NewStatsCollector(tasks.Kinds(), q.Stats, nil, toLog(&logged{}))
+		c := queue.NewStatsCollector(tasks.Kinds(), q.Stats, nil, new(logtest.Log).Logger())
 		for range 60 {
 			metricstest.Gather(t, c)
 			pass(time.Second)

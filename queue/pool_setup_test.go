@@ -1,11 +1,8 @@
 package queue_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/logtest"
 	"github.com/activityd/activityd/internal/testing/queuetest"
 	"github.com/activityd/activityd/notify"
 	"github.com/activityd/activityd/queue"
@@ -43,30 +41,12 @@ func each(do func(ctx context.Context, t queue.Task) error) *doing {
 	}}
 }
 
-// logged is a log that can be read while it is written.
-type logged struct {
-	mu  sync.Mutex
-	out bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.String()
-}
-
 // pool is a running pool over a queue in memory, whose uploads a handler of the
 // test does. It has a worker for each queue, if not said otherwise.
 type pool struct {
 	queue    *queuetest.Memory
 	notifier *notify.Notifier
-	log      *logged
+	log      *logtest.Log
 	running  *queue.Pool
 	// stop ends the pool and tells how long that took.
 	stop func() time.Duration
@@ -152,7 +132,7 @@ func startPool(t *testing.T, h queue.Handler, o queue.PoolOptions, wraps ...wrap
 // pool.
 func joinPool(t *testing.T, p pool, h queue.Handler, o queue.PoolOptions, wraps ...wrapQueue) pool {
 	t.Helper()
-	p.log = &logged{}
+	p.log = &logtest.Log{}
 	var q queuetest.Queue = p.queue
 	for _, wrap := range wraps {
 		q = wrap(q)
@@ -163,7 +143,7 @@ func joinPool(t *testing.T, p pool, h queue.Handler, o queue.PoolOptions, wraps 
 	handlers := map[string]queue.Handler{
 		tasks.Upload: h, tasks.FanOut: h, tasks.Refill: h, tasks.AddContact: h, tasks.RemoveContact: h,
 	}
-	o.Log = toLog(p.log)
+	o.Log = p.log.Logger()
 	p.running = queue.NewPool(q, handlers, o)
 	p.stop = run(t, p.running)
 	return p
@@ -189,5 +169,3 @@ func run(t *testing.T, running *queue.Pool) (stop func() time.Duration) {
 	t.Cleanup(func() { stop() })
 	return stop
 }
-
-func toLog(l *logged) *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }

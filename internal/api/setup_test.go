@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -24,6 +23,7 @@ import (
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/platforms"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/testing/logtest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/queue"
 )
@@ -106,22 +106,7 @@ func (f *fakeEnqueuer) calls() [][]queue.New {
 }
 
 // logBuffer collects the log, a JSON object a line.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
+type logBuffer struct{ logtest.Log }
 
 // lines are the lines of the log.
 func (l *logBuffer) lines(t *testing.T) (all []map[string]any) {

@@ -1,7 +1,6 @@
 package stream_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"database/sql"
@@ -20,6 +19,7 @@ import (
 	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/stream"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/testing/logtest"
 	"github.com/activityd/activityd/internal/testing/servertest"
 	"github.com/activityd/activityd/queue"
 )
@@ -215,20 +215,7 @@ func (f enqueueFunc) Enqueue(ctx context.Context, batch []queue.New) ([]uint64, 
 }
 
 // logged is a log that can be read while it is written.
-type logged struct {
-	mu  sync.Mutex
-	out bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.Write(p)
-}
+type logged struct{ logtest.Log }
 
 // count returns how many lines have a text.
-func (l *logged) count(text string) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.out.String(), text)
-}
+func (l *logged) count(text string) int { return strings.Count(l.String(), text) }
